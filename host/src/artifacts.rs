@@ -1,0 +1,3 @@
+//! Artifacts: names, archives, stores, the lock, compiled forms.
+
+pub mod compile;

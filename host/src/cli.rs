@@ -1,0 +1,90 @@
+//! The commands: flags, printing and exit statuses. One file a command; no logic worth testing alone.
+
+use clap::{Parser, Subcommand};
+
+use crate::diagnostics::{self, output};
+
+/// What a command returns: its exit status, or the diagnostic that is printed before exiting with 1.
+pub type Outcome = diagnostics::Result<u8>;
+
+#[derive(Parser)]
+#[command(
+    name = "mur",
+    version,
+    about = "Runs AI-agent capsules and formations of capsules",
+    propagate_version = false
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+macro_rules! commands {
+    ($($(#[$doc:meta])* $variant:ident $module:ident;)*) => {
+        $(pub mod $module;)*
+
+        #[derive(Subcommand)]
+        enum Command {
+            $($(#[$doc])* $variant($module::Args),)*
+        }
+
+        impl Command {
+            fn run(self) -> Outcome {
+                match self {
+                    $(Self::$variant(args) => $module::run(args),)*
+                }
+            }
+        }
+    };
+}
+
+commands! {
+    /// Run a capsule, or launch a formation with --roster
+    Run run;
+    /// Check a capsule project or a roster and what this host can back
+    Doctor doctor;
+    /// Write a new roster with its member sources
+    New new;
+    /// Pack an artifact into a .mur.zip
+    Build build;
+    /// Install artifacts into the project or the global store
+    Install install;
+    /// List installed artifacts
+    List list;
+    /// Compile the WASM payloads of archives ahead of time
+    Precompile precompile;
+    /// List running capsules
+    Ps ps;
+    /// End a running session or formation
+    Stop stop;
+    /// Cancel one task of a running session
+    Cancel cancel;
+    /// Print a door token of a running session
+    Token token;
+    /// Read what sessions and formations recorded
+    Trace trace;
+    /// Write a configuration value
+    Config config;
+    /// List, check and trust plugins
+    Plugin plugin;
+    /// Print the version and the WIT packages served
+    Version version;
+}
+
+/// Parses the command line and runs it. Usage errors print the parser's text and exit 2.
+pub fn main() -> u8 {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print();
+            return u8::try_from(error.exit_code()).unwrap_or(2);
+        }
+    };
+    match cli.command.run() {
+        Ok(status) => status,
+        Err(diagnostic) => {
+            output::error(&diagnostic);
+            1
+        }
+    }
+}

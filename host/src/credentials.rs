@@ -1,0 +1,1 @@
+//! Edge tokens, the formation channel, door tokens and secret types.

@@ -1,0 +1,178 @@
+//! Diagnostics: what every refusal and warning looks like, and the one table of codes.
+//!
+//! An error says what happened to which thing and what to do next. Nothing here prints by itself: `Diagnostic` is a
+//! value, and the entry layer prints it once.
+
+pub mod codes;
+pub mod output;
+
+use std::fmt;
+
+pub use codes::Code;
+
+/// The result every fallible function of the host returns.
+pub type Result<T> = std::result::Result<T, Diagnostic>;
+
+/// Where the reference chapter of the book describes a code.
+pub const DOCS_BASE: &str = "https://docs.murmur.nexus/reference";
+
+/// A place in a file of the user's, shown with a caret under the fault.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The file as the user named it.
+    pub file: String,
+    /// 1-based.
+    pub line: usize,
+    /// 1-based, in characters.
+    pub column: usize,
+    /// The line itself, without its end; empty when it is not to be shown.
+    pub text: String,
+}
+
+/// One error or warning: a code, what happened, what to do next, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diagnostic {
+    code: Code,
+    message: String,
+    hint: Option<String>,
+    place: Option<Place>,
+}
+
+impl Diagnostic {
+    /// A diagnostic that says what happened to which thing.
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), hint: None, place: None }
+    }
+
+    /// Says what to do next.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Says where in the user's file the fault is.
+    #[must_use]
+    pub fn at(mut self, place: Place) -> Self {
+        self.place = Some(place);
+        self
+    }
+
+    /// The code.
+    pub fn code(&self) -> Code {
+        self.code
+    }
+
+    /// The message, without code and hint.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// The hint, if there is one.
+    pub fn hint_text(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+
+    /// The place, if there is one.
+    pub fn place(&self) -> Option<&Place> {
+        self.place.as_ref()
+    }
+
+    /// The stable link to the code's entry in the reference.
+    pub fn link(&self) -> String {
+        format!("{DOCS_BASE}/diagnostics/#{}", self.code.as_str().to_lowercase())
+    }
+
+    /// A warning as one line of a running process: `warning[W-…]: <message> (<link>)`, without a prefix.
+    pub fn warning_line(&self) -> String {
+        format!("warning[{}]: {} ({})", self.code, self.message, self.link())
+    }
+}
+
+impl fmt::Display for Diagnostic {
+    /// The printed form, without a final newline.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = if self.code.is_warning() { "warning" } else { "error" };
+        write!(f, "{kind}[{}]: ", self.code)?;
+        for (index, line) in self.message.lines().enumerate() {
+            if index > 0 {
+                f.write_str("\n  ")?;
+            }
+            // Continuation lines are indented two; a message that indents them itself keeps its own shape.
+            f.write_str(if index > 0 { line.strip_prefix("  ").unwrap_or(line) } else { line })?;
+        }
+        if let Some(place) = &self.place {
+            write_place(f, place)?;
+        }
+        if let Some(hint) = &self.hint {
+            write!(f, "\n  hint: {hint}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Diagnostic {}
+
+fn write_place(f: &mut fmt::Formatter<'_>, place: &Place) -> fmt::Result {
+    write!(f, "\n  --> {}:{}:{}", place.file, place.line, place.column)?;
+    if place.text.is_empty() {
+        return Ok(());
+    }
+    let number = place.line.to_string();
+    let gutter = " ".repeat(number.len());
+    // Tabs and wide characters keep the caret under the fault: the text before it is repeated as blanks of its width.
+    let lead: String = place.text.chars().take(place.column.saturating_sub(1)).map(blank_of).collect();
+    write!(f, "\n  {gutter} |\n  {number} | {}\n  {gutter} | {lead}^", place.text)
+}
+
+/// White space as wide as `c` on a terminal.
+fn blank_of(c: char) -> &'static str {
+    match c {
+        '\t' => "\t",
+        // Combining marks and zero-width characters take no column.
+        '\u{300}'..='\u{36f}' | '\u{200b}'..='\u{200f}' | '\u{feff}' | '\u{fe00}'..='\u{fe0f}' => "",
+        '\u{1100}'..='\u{115f}'
+        | '\u{2e80}'..='\u{a4cf}'
+        | '\u{ac00}'..='\u{d7a3}'
+        | '\u{f900}'..='\u{faff}'
+        | '\u{fe30}'..='\u{fe6f}'
+        | '\u{ff00}'..='\u{ff60}'
+        | '\u{ffe0}'..='\u{ffe6}'
+        | '\u{1f300}'..='\u{1faff}'
+        | '\u{20000}'..='\u{3fffd}' => "  ",
+        _ => " ",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_shows_code_place_and_hint() {
+        let text = Diagnostic::new(codes::E_ROS_001, "roster.yaml: members[0].name: 'A' is no member name")
+            .at(Place { file: "roster.yaml".into(), line: 3, column: 11, text: "  - name: A".into() })
+            .hint("correct that key")
+            .to_string();
+        assert_eq!(
+            text,
+            "error[E-ROS-001]: roster.yaml: members[0].name: 'A' is no member name\n  --> roster.yaml:3:11\n    |\n  \
+             3 |   - name: A\n    |           ^\n  hint: correct that key"
+        );
+    }
+
+    #[test]
+    fn the_table_has_no_code_twice() {
+        let mut seen = std::collections::HashSet::new();
+        for code in codes::TABLE {
+            assert!(seen.insert(code.as_str()), "{code}");
+        }
+    }
+
+    #[test]
+    fn a_wide_character_is_two_columns_of_caret_lead() {
+        let place = Place { file: "f".into(), line: 1, column: 2, text: "漢x".into() };
+        let text = Diagnostic::new(codes::E_ROS_001, "m").at(place).to_string();
+        assert!(text.ends_with("  |   ^"), "{text}");
+    }
+}

@@ -1,0 +1,1 @@
+//! The door: the session's HTTP listener, agent card, authorization, JSON-RPC methods and streams.

@@ -1,0 +1,1 @@
+//! Formations: the launcher, readiness, member directories and their marker, ends, retention.

@@ -1,0 +1,17 @@
+//! Entry. Hidden subcommands are decided here, before a runtime, a logger or a thread exists.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    mur::process::start::harden();
+    let mut args = std::env::args_os().skip(1);
+    let status = match args.next().as_deref().and_then(|name| name.to_str()) {
+        Some("__guest-worker") => mur::worker::guest::main(args),
+        Some("__compile") => mur::artifacts::compile::main(),
+        Some("__admit") => mur::roster::admit::main(),
+        Some("__enclosure") => mur::containment::enclosure::main(),
+        Some("__enter") => mur::containment::enter::main(),
+        _ => mur::cli::main(),
+    };
+    ExitCode::from(status)
+}

@@ -1,0 +1,1 @@
+//! The capsule manifest, `murmur.yaml`.

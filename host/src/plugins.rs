@@ -1,0 +1,1 @@
+//! Plugins: discovery, trust, loading, and the registry of what is loaded.

@@ -1,0 +1,1 @@
+//! The layout of records, running records and retention.

@@ -1,0 +1,3 @@
+//! Rosters: parsing, checking and admission.
+
+pub mod admit;

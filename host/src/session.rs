@@ -1,0 +1,1 @@
+//! One capsule run: staging, agent loop, tools, tasks, lifecycle, outcome.

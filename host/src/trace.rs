@@ -1,0 +1,1 @@
+//! Trace records and their fan-out to sinks.

@@ -1,0 +1,3 @@
+//! Guest workers: all WASM code runs there.
+
+pub mod guest;

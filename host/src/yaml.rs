@@ -1,0 +1,1 @@
+//! The one YAML reader: strict, positioned, bounded.
