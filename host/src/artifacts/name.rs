@@ -590,7 +590,7 @@ mod tests {
         fn parsing_a_name_never_panics_and_keeps_its_text(text in ".{0,300}") {
             if let Ok(name) = ArtifactName::parse(&text) {
                 prop_assert_eq!(name.as_str(), text.as_str());
-                prop_assert_eq!(format!("{}/{}", name.scope(), name.bare()), text);
+                prop_assert_eq!(format!("{}/{}", name.scope(), name.bare()), text.as_str());
             }
             if let Ok(version) = Version::parse(&text) {
                 prop_assert!(!version.as_str().contains('/'));
