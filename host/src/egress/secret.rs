@@ -1,0 +1,50 @@
+//! Provider keys: a text that cannot be printed, is wiped when dropped, and can be taken out of other texts.
+
+use zeroize::Zeroizing;
+
+/// What stands where a key was.
+const REDACTED: &str = "[redacted]";
+
+/// Texts shorter than this are too common to be replaced wherever they appear.
+const SHORTEST_REDACTED: usize = 6;
+
+/// A key. No `Debug`, no `Display`, no `Serialize`; wiped when dropped.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(Zeroizing<String>);
+
+impl Secret {
+    /// Takes the key over.
+    pub fn new(text: String) -> Self {
+        Self(Zeroizing::new(text))
+    }
+
+    /// The key itself, for the one header it belongs in.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Replaces every occurrence of a secret in a text.
+pub fn redact(text: &str, secrets: &[Secret]) -> String {
+    let mut known: Vec<&str> =
+        secrets.iter().map(Secret::expose).filter(|key| key.len() >= SHORTEST_REDACTED).collect();
+    // A key that contains another is replaced whole.
+    known.sort_by_key(|key| std::cmp::Reverse(key.len()));
+    known.into_iter().fold(
+        text.to_owned(),
+        |text, key| {
+            if text.contains(key) { text.replace(key, REDACTED) } else { text }
+        },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_occurrence_is_replaced_and_the_longer_key_first() {
+        let keys = [Secret::new("sk-live".into()), Secret::new("sk-live-2".into()), Secret::new("a".into())];
+        assert_eq!(redact("a sk-live-2 b sk-live c sk-live", &keys), "a [redacted] b [redacted] c [redacted]");
+    }
+}

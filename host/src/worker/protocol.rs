@@ -1,0 +1,1 @@
+//! Frames between `mur` and a worker.
