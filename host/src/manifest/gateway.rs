@@ -1,0 +1,127 @@
+//! `artifacts[].gateway`: where an artifact's provider lives, and which key its requests carry.
+
+use std::fmt;
+
+/// A checked gateway.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gateway {
+    /// `http` or `https`.
+    pub scheme: String,
+    /// Lower-cased; IPv6 literals keep their brackets.
+    pub host: String,
+    /// Written or the scheme's own.
+    pub port: u16,
+    /// Path without a trailing `/`; empty for the root.
+    pub path: String,
+    /// The endpoint as written.
+    pub endpoint: String,
+    /// The key its requests carry.
+    pub api_key: ApiKey,
+}
+
+/// The key of a gateway.
+#[derive(Clone, PartialEq, Eq)]
+pub enum ApiKey {
+    /// `keyless: true`: none is attached.
+    Keyless,
+    /// `${NAME}`: looked up at staging, first in the configured credentials, then in the environment.
+    Named(String),
+    /// Written out in the manifest.
+    Literal(String),
+}
+
+impl fmt::Debug for ApiKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Keyless => f.write_str("Keyless"),
+            Self::Named(name) => write!(f, "Named({name})"),
+            Self::Literal(_) => f.write_str("Literal(***)"),
+        }
+    }
+}
+
+impl Gateway {
+    /// `host:port` as an allow entry or `Host` header would name it.
+    pub fn authority(&self) -> String {
+        format!("{}:{}", self.host, self.port)
+    }
+}
+
+/// Whether a text is the name of a credential: `[A-Z_][A-Z0-9_]*`.
+pub(crate) fn is_credential_name(name: &str) -> bool {
+    let mut bytes = name.bytes();
+    bytes.next().is_some_and(|b| b.is_ascii_uppercase() || b == b'_')
+        && bytes.all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
+}
+
+fn key_of(text: &str) -> ApiKey {
+    let trimmed = text.trim();
+    match trimmed.strip_prefix("${").and_then(|rest| rest.strip_suffix('}')) {
+        Some(name) if is_credential_name(name) => ApiKey::Named(name.to_owned()),
+        _ => ApiKey::Literal(text.to_owned()),
+    }
+}
+
+struct Endpoint {
+    scheme: String,
+    host: String,
+    port: u16,
+    path: String,
+}
+
+/// Checks a gateway endpoint; the reason never repeats a password written into the URL.
+pub(crate) fn check_endpoint(text: &str) -> std::result::Result<(), String> {
+    parse_endpoint(text).map(|_| ())
+}
+
+fn parse_endpoint(text: &str) -> std::result::Result<Endpoint, String> {
+    let shown = masked(text);
+    if text.contains("${") {
+        return Err(format!("'{shown}' holds '${{', and an endpoint is not interpolated"));
+    }
+    let Some((scheme, rest)) = text.split_once("://") else { return Err(format!("'{shown}' is not a URL")) };
+    let scheme = scheme.to_ascii_lowercase();
+    if scheme != "http" && scheme != "https" {
+        return Err(format!("'{shown}' must begin https:// (or http:// on this machine)"));
+    }
+    if text.chars().any(|c| c.is_whitespace() || c.is_control() || c == '\\') {
+        return Err(format!("'{shown}' is not a URL"));
+    }
+    if rest.contains('?') {
+        return Err(format!("'{shown}' holds a query"));
+    }
+    if rest.contains('#') {
+        return Err(format!("'{shown}' holds a fragment"));
+    }
+    let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+    if authority.contains('@') {
+        return Err(format!("'{shown}' holds a user name or password"));
+    }
+    let (host, port) = super::network_rule::split_authority(authority).map_err(|why| format!("'{shown}' {why}"))?;
+    if scheme == "http" && !is_loopback(&host) {
+        return Err(format!("'{shown}' is plain http and not to this machine's loopback"));
+    }
+    let port = port.unwrap_or(if scheme == "https" { 443 } else { 80 });
+    Ok(Endpoint { scheme, host, port, path: path.trim_end_matches('/').to_owned() })
+}
+
+fn is_loopback(host: &str) -> bool {
+    host == "localhost"
+        || host == "[::1]"
+        || host.parse::<std::net::Ipv4Addr>().is_ok_and(|address| address.is_loopback())
+        || host
+            .strip_prefix('[')
+            .and_then(|h| h.strip_suffix(']'))
+            .and_then(|h| h.parse::<std::net::Ipv6Addr>().ok())
+            .is_some_and(|address| address.is_loopback())
+}
+
+/// The text with whatever stands before an `@` of its authority replaced.
+fn masked(text: &str) -> String {
+    let start = text.find("://").map_or(0, |at| at + 3);
+    let end = text[start..].find(['/', '?', '#']).map_or(text.len(), |at| start + at);
+    match text[start..end].rfind('@') {
+        Some(at) => format!("{}***{}", &text[..start], &text[start + at..]),
+        None => text.to_owned(),
+    }
+}
