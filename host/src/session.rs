@@ -1,1 +1,9 @@
-//! One capsule run: staging, agent loop, tools, tasks, lifecycle, outcome.
+//! One capsule run, from the command line to the exit status.
+
+pub mod context;
+pub mod deadline;
+pub mod outcome;
+pub mod wind_down;
+
+pub use context::SessionContext;
+pub use outcome::{ExitStatus, TaskOutcome};

@@ -9,25 +9,16 @@ mod side;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use serde::Serialize;
 
 use crate::diagnostics::{Diagnostic, Result, codes, output};
 use crate::ids::{EventId, SessionId};
+use crate::plugins::Sink;
 
 use side::SideSink;
-
-/// Where whole lines go; a sink plugin behind its host-side wrapper, or a test's own.
-pub trait LineSink: Send {
-    /// Takes complete lines, each with its final newline.
-    fn write(&mut self, lines: &[Bytes]) -> Result<()>;
-    /// Hands everything to the operating system or the receiver.
-    fn flush(&mut self) -> Result<()>;
-    /// Ends the sink; nothing is written after.
-    fn close(&mut self) -> Result<()>;
-}
 
 /// A record with a type of its own; the payload's fields are written in the order they are declared.
 pub trait Record: Serialize {
@@ -35,13 +26,16 @@ pub trait Record: Serialize {
     const TYPE: &'static str;
 }
 
+/// How long the required sink may take to hand what it holds to the operating system.
+const FLUSH_LIMIT: Duration = Duration::from_secs(5);
+
 /// The trace of one session. Cheap to clone; all clones append to the same sinks.
 #[derive(Clone)]
 pub struct Trace(Arc<Inner>);
 
 struct Inner {
     session: SessionId,
-    main: Mutex<Box<dyn LineSink>>,
+    main: Mutex<Box<dyn Sink>>,
     side: Vec<SideSink>,
     root: OnceLock<EventId>,
     totals: Mutex<Totals>,
@@ -74,9 +68,9 @@ struct Frame<'a> {
 }
 
 impl Trace {
-    /// A trace over its required sink and the configured best-effort ones (name and sink).
-    pub fn new(session: SessionId, main: Box<dyn LineSink>, side: Vec<(String, Box<dyn LineSink>)>) -> Self {
-        let side = side.into_iter().map(|(name, sink)| SideSink::start(name, sink)).collect();
+    /// A trace over its required sink and the configured best-effort ones, all of them opened.
+    pub fn new(session: SessionId, main: Box<dyn Sink>, side: Vec<Box<dyn Sink>>) -> Self {
+        let side = side.into_iter().map(SideSink::start).collect();
         Self(Arc::new(Inner {
             session,
             main: Mutex::new(main),
@@ -162,7 +156,7 @@ impl Trace {
 
     /// Hands everything the required sink holds to the operating system.
     pub fn flush(&self) -> Result<()> {
-        self.0.main.lock().unwrap_or_else(std::sync::PoisonError::into_inner).flush()
+        self.0.main.lock().unwrap_or_else(std::sync::PoisonError::into_inner).flush(FLUSH_LIMIT)
     }
 
     /// Appends what the best-effort sinks lost, then `session_end`, the last line of the session.
@@ -193,7 +187,7 @@ impl Trace {
     pub fn close(&self) {
         {
             let mut main = self.0.main.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            let _ = main.flush();
+            let _ = main.flush(FLUSH_LIMIT);
             let _ = main.close();
         }
         side::close_all(&self.0.side);
@@ -207,9 +201,8 @@ impl Inner {
             "tool_call" => totals.tool_calls += 1,
             "shell" | "shell_detached" => totals.shell_calls += 1,
             "task_end" => {
-                #[derive(serde::Deserialize)]
+                #[derive(Default, serde::Deserialize)]
                 #[serde(default)]
-                #[derive(Default)]
                 struct Sums {
                     turns: u64,
                     input_tokens: u64,
@@ -247,7 +240,6 @@ fn splice(frame: &[u8], payload: &[u8], event_type: &str) -> Result<Vec<u8>> {
         line.push(b',');
     }
     line.extend_from_slice(fields);
-    line.push(b'\n');
     Ok(line)
 }
 
@@ -266,6 +258,7 @@ pub mod testing {
     use std::sync::{Arc, Mutex};
 
     use super::*;
+    use crate::plugins::SessionHeader;
 
     /// The lines written so far.
     #[derive(Clone, Default)]
@@ -283,12 +276,18 @@ pub mod testing {
         }
     }
 
-    impl LineSink for Kept {
+    impl Sink for Kept {
+        fn name(&self) -> &str {
+            "kept"
+        }
+        fn open(&mut self, _: &SessionHeader) -> Result<()> {
+            Ok(())
+        }
         fn write(&mut self, lines: &[Bytes]) -> Result<()> {
             self.0.lock().unwrap().extend_from_slice(lines);
             Ok(())
         }
-        fn flush(&mut self) -> Result<()> {
+        fn flush(&mut self, _: Duration) -> Result<()> {
             Ok(())
         }
         fn close(&mut self) -> Result<()> {
@@ -309,14 +308,21 @@ mod tests {
 
     use super::testing::{Kept, trace};
     use super::*;
+    use crate::plugins::SessionHeader;
 
     struct Full;
 
-    impl LineSink for Full {
+    impl Sink for Full {
+        fn name(&self) -> &str {
+            "full"
+        }
+        fn open(&mut self, _: &SessionHeader) -> Result<()> {
+            Ok(())
+        }
         fn write(&mut self, _: &[Bytes]) -> Result<()> {
             Err(Diagnostic::new(codes::E_PLG_005, "no space left"))
         }
-        fn flush(&mut self) -> Result<()> {
+        fn flush(&mut self, _: Duration) -> Result<()> {
             Ok(())
         }
         fn close(&mut self) -> Result<()> {
@@ -334,8 +340,8 @@ mod tests {
             "{{\"event_type\":\"thing\",\"event_id\":\"{id}\",\"parent_id\":null,\"session_id\":\"{session}\",\"timestamp\":"
         );
         assert!(line.starts_with(&start), "{line}");
-        assert!(line.ends_with(",\"zebra\":1,\"apple\":\"a\\nb\"}\n"), "{line}");
-        assert_eq!(line.matches('\n').count(), 1);
+        assert!(line.ends_with(",\"zebra\":1,\"apple\":\"a\\nb\"}"), "{line}");
+        assert!(!line.contains('\n'));
     }
 
     #[test]
@@ -387,8 +393,7 @@ mod tests {
     #[test]
     fn a_failing_side_sink_is_counted_and_changes_nothing() {
         let kept = Kept::default();
-        let side: Vec<(String, Box<dyn LineSink>)> = vec![("slow".into(), Box::new(Full))];
-        let trace = Trace::new(SessionId::mint(), Box::new(kept.clone()), side);
+        let trace = Trace::new(SessionId::mint(), Box::new(kept.clone()), vec![Box::new(Full)]);
         trace.record("thing", None, json!({})).unwrap();
         trace.0.side[0].settle();
         trace.end(1, "ok").unwrap();

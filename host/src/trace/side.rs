@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::LineSink;
 use crate::diagnostics::output;
+use crate::plugins::Sink;
 
 /// Lines a sink may be behind before further ones are dropped: a few MiB at the usual line size.
 const QUEUE: usize = 4096;
@@ -33,7 +33,8 @@ pub(super) struct SideSink {
 }
 
 impl SideSink {
-    pub(super) fn start(name: String, sink: Box<dyn LineSink>) -> Self {
+    pub(super) fn start(sink: Box<dyn Sink>) -> Self {
+        let name = sink.name().to_owned();
         let (queue, lines) = mpsc::sync_channel(QUEUE);
         let (finished, done) = mpsc::channel();
         let lost = Arc::new(AtomicU64::new(0));
@@ -93,7 +94,7 @@ pub(super) fn close_all(sinks: &[SideSink]) {
     }
 }
 
-fn run(name: &str, mut sink: Box<dyn LineSink>, lines: &Receiver<Message>, lost: &AtomicU64) {
+fn run(name: &str, mut sink: Box<dyn Sink>, lines: &Receiver<Message>, lost: &AtomicU64) {
     let mut said = false;
     while let Ok(first) = lines.recv() {
         let mut batch = Vec::new();
@@ -118,6 +119,6 @@ fn run(name: &str, mut sink: Box<dyn LineSink>, lines: &Receiver<Message>, lost:
             let _ = answer.send(());
         }
     }
-    let _ = sink.flush();
+    let _ = sink.flush(DRAIN_LIMIT);
     let _ = sink.close();
 }
