@@ -2,6 +2,8 @@
 //!
 //! `HOME` must be absolute and able to hold `~/.murmur` (`E-IO-004`); every directory made here is owner-only.
 
+pub mod beneath;
+
 use std::fs::{self, DirBuilder};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};

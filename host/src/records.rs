@@ -1,8 +1,5 @@
 //! The layout of records, running records and retention.
 
 pub mod address;
-pub mod formations;
-pub mod members;
 pub mod probe;
 pub mod running;
-pub mod stop;

@@ -1,5 +1,6 @@
 //! One capsule run, from the command line to the exit status.
 
+pub mod agent;
 pub mod context;
 pub mod deadline;
 pub mod outcome;

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::deadline::{Deadline, Start};
-use crate::egress::{Egress, Gateway, RuleSet, Secret, Sender, TrustClass};
+use crate::credentials::channel::Membership;
+use crate::egress::{Egress, Gateway, Peers, RuleSet, Secret, Sender, TrustClass};
 use crate::ids::{ContextId, FormationId, SessionId};
 use crate::manifest::{Capsule, Inference};
 use crate::paths::MurmurHome;
@@ -32,8 +33,14 @@ pub struct SessionContext {
     pub driver: Driver,
     /// Which artifact may send where.
     pub senders: BTreeMap<String, ArtifactNetwork>,
+    /// Where the capsule as a whole may send: the runtime's own calls to members are checked against it.
+    pub rules: RuleSet,
     /// The way out.
     pub egress: Arc<Egress>,
+    /// Of a formation member.
+    pub membership: Option<Arc<Membership>>,
+    /// The doors of the members it may call, as the egress knows them.
+    pub peers: Option<Arc<dyn Peers>>,
     /// The guest workers.
     pub workers: WorkerSet,
     /// The record of the run.
