@@ -95,11 +95,8 @@ impl fmt::Display for Diagnostic {
         let kind = if self.code.is_warning() { "warning" } else { "error" };
         write!(f, "{kind}[{}]: ", self.code)?;
         for (index, line) in self.message.lines().enumerate() {
-            if index > 0 {
-                f.write_str("\n  ")?;
-            }
-            // Continuation lines are indented two; a message that indents them itself keeps its own shape.
-            f.write_str(if index > 0 { line.strip_prefix("  ").unwrap_or(line) } else { line })?;
+            f.write_str(if index > 0 { "\n  " } else { "" })?;
+            f.write_str(line)?;
         }
         if let Some(place) = &self.place {
             write_place(f, place)?;

@@ -1,5 +1,8 @@
 //! The layout of records, running records and retention.
 
 pub mod address;
+pub mod formations;
+pub mod members;
 pub mod probe;
 pub mod running;
+pub mod stop;

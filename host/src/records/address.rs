@@ -53,7 +53,7 @@ fn pick<'a>(address: &str, alive: &'a [Record], gone: &[(Record, String)]) -> Re
             None => Err(no_session(&format!("'{address}' names no running session"), alive)),
         },
         several => {
-            let ids: String = several.iter().map(|record| format!("\n  {}", record.session_id)).collect();
+            let ids: String = several.iter().map(|record| format!("\n{}", record.session_id)).collect();
             Err(Diagnostic::new(codes::E_RUN_022, format!("'{address}' names several running sessions:{ids}"))
                 .hint("give more of the id's last characters"))
         }
@@ -63,7 +63,7 @@ fn pick<'a>(address: &str, alive: &'a [Record], gone: &[(Record, String)]) -> Re
 fn no_session(message: &str, alive: &[Record]) -> Diagnostic {
     let list: String = alive
         .iter()
-        .map(|record| format!("\n  {}  {}@{}", record.session_id, record.capsule_name, record.capsule_version))
+        .map(|record| format!("\n{}  {}@{}", record.session_id, record.capsule_name, record.capsule_version))
         .collect();
     let message = if alive.is_empty() {
         format!("{message}\nnothing is running")

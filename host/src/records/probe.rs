@@ -3,7 +3,7 @@
 //! Probes never consult proxy variables and never follow redirects.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -79,9 +79,11 @@ pub fn request(
 
 fn connect(address: &str) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, format!("'{address}' has no address"));
-    let mut addresses: Vec<SocketAddr> = address.to_socket_addrs()?.collect();
-    // Doors listen on IPv4 loopback by default; asking ::1 first would only cost a refusal.
-    addresses.sort_by_key(SocketAddr::is_ipv6);
+    // Doors listen on IPv4 loopback by default; a look-up of localhost would cost more than the request.
+    let addresses: Vec<SocketAddr> = match address.strip_prefix("localhost:").and_then(|port| port.parse().ok()) {
+        Some(port) => vec![SocketAddr::from(([127, 0, 0, 1], port)), SocketAddr::from((Ipv6Addr::LOCALHOST, port))],
+        None => address.to_socket_addrs()?.collect(),
+    };
     for address in addresses {
         match TcpStream::connect_timeout(&address, CONNECT) {
             Ok(stream) => return Ok(stream),

@@ -1,0 +1,410 @@
+//! Containment classes: the traits an author implements, their tables of functions, and the objects the host calls.
+//!
+//! A backend serves one class. `mur` says *what* (folders and rights, limits, whether there is network) as one JSON
+//! request; the backend decides *how*. `enter` confines the calling process for good and is all that a worker needs;
+//! `open` makes what a whole session shares and runs in `mur __enclosure`.
+
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use abi_stable::StableAbi;
+use abi_stable::prefix_type::WithMetadata;
+use abi_stable::staticref;
+use abi_stable::std_types::{RResult, RSlice, RStr, RString, RVec};
+
+use crate::error::{ErrorKind, PluginError, guarded};
+use crate::module::{About, Handle, Named, PluginDescription, root_module};
+
+/// What a backend says of itself.
+#[derive(Clone, Debug, PartialEq, Eq, StableAbi)]
+#[repr(C)]
+pub struct BackendInfo {
+    /// The class it serves, as a word.
+    pub class: RString,
+    /// What it holds with, as `enforcement_tier` shows it.
+    pub mechanism: RString,
+    /// What it needs of the host, one line.
+    pub needs: RString,
+}
+
+/// What a host can back, found by trying.
+#[derive(Clone, Debug, PartialEq, Eq, StableAbi)]
+#[repr(C)]
+pub struct HostReport {
+    /// Whether the class can be had here.
+    pub backed: bool,
+    /// The step that failed; empty when backed.
+    pub step: RString,
+    /// Its error number; 0 when backed or when there is none.
+    pub errno: i32,
+    /// One remedy; empty when backed.
+    pub remedy: RString,
+    /// Readings worth recording, as one JSON object.
+    pub readings: RString,
+}
+
+impl HostReport {
+    /// A host that backs the class.
+    pub fn backed() -> Self {
+        Self { backed: true, step: RString::new(), errno: 0, remedy: RString::new(), readings: "{}".into() }
+    }
+}
+
+/// Resources used by what an enclosure holds, so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, StableAbi)]
+#[repr(C)]
+pub struct Usage {
+    /// Bytes of memory in use.
+    pub memory: u64,
+    /// Processor time, in nanoseconds.
+    pub cpu_nanos: u64,
+    /// Processes alive.
+    pub pids: u64,
+}
+
+/// What one kind of process is confined with, made ahead by [`Enclosure::prepare`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, StableAbi)]
+#[repr(C)]
+pub struct Profile {
+    /// Handed to `enter` as its request.
+    pub request: RVec<u8>,
+    /// Descriptors handed to `enter`, owned by the receiver.
+    pub fds: RVec<i32>,
+}
+
+/// A process an enclosure started, or how to start it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, StableAbi)]
+#[repr(C)]
+pub struct Spawned {
+    /// A pid descriptor, owned by the receiver; -1 when the backend is a program.
+    pub pidfd: i32,
+    /// For a backend that is a program: what goes before `mur __enter` and the command.
+    pub wrap: RVec<RVec<u8>>,
+}
+
+/// Serves one containment class.
+pub trait ContainmentBackend: Send + Sized + 'static {
+    /// About the plugin.
+    const ABOUT: About;
+    /// What [`ContainmentBackend::open`] makes; [`NoEnclosure`] for a class that shares nothing in a session.
+    type Enclosure: Enclosure;
+
+    /// Makes the backend; `config` is one JSON object.
+    fn new(config: &str) -> Result<Self, PluginError>;
+
+    /// The class, its mechanism, what it needs.
+    fn info(&self) -> BackendInfo;
+
+    /// Tries what the class needs on this host, without leaving a trace in this process.
+    fn probe(&self) -> Result<HostReport, PluginError>;
+
+    /// Makes what a session shares; the request is one JSON object.
+    fn open(&self, request: &[u8]) -> Result<Self::Enclosure, PluginError>;
+
+    /// Confines the calling, single-threaded process for good, or fails: nothing runs half confined. May return in a forked
+    /// child. The request is one JSON object or a [`Profile`]'s bytes; the descriptors belong to the caller.
+    fn enter(request: &[u8], fds: &[i32]) -> Result<(), PluginError>;
+}
+
+/// What a session shares: namespaces, scope, root.
+pub trait Enclosure: Send + Sized + 'static {
+    /// Makes ready what one kind of process is confined with.
+    fn prepare(&mut self, request: &[u8]) -> Result<Profile, PluginError>;
+    /// Starts a command, or says how; stdio are three descriptors of the caller's.
+    fn spawn(&mut self, profile: &Profile, command: &[u8], stdio: [i32; 3]) -> Result<Spawned, PluginError>;
+    /// Listening sockets inside the session's network namespace, owned by the receiver; none when it has no network.
+    fn network(&mut self) -> Result<Vec<i32>, PluginError>;
+    /// Resources used so far.
+    fn usage(&mut self) -> Result<Usage, PluginError>;
+    /// Kills everything inside and removes what was made. May be called again.
+    fn close(&mut self, within: Duration) -> Result<(), PluginError>;
+}
+
+/// For a class that shares nothing in a session: every request for more is refused.
+#[derive(Debug)]
+pub struct NoEnclosure;
+
+fn no_enclosure<T>() -> Result<T, PluginError> {
+    Err(PluginError::new(ErrorKind::Unsupported, "this class makes no enclosure"))
+}
+
+impl Enclosure for NoEnclosure {
+    fn prepare(&mut self, _request: &[u8]) -> Result<Profile, PluginError> {
+        no_enclosure()
+    }
+
+    fn spawn(&mut self, _profile: &Profile, _command: &[u8], _stdio: [i32; 3]) -> Result<Spawned, PluginError> {
+        no_enclosure()
+    }
+
+    fn network(&mut self) -> Result<Vec<i32>, PluginError> {
+        Ok(Vec::new())
+    }
+
+    fn usage(&mut self) -> Result<Usage, PluginError> {
+        Ok(Usage::default())
+    }
+
+    fn close(&mut self, _within: Duration) -> Result<(), PluginError> {
+        Ok(())
+    }
+}
+
+/// The functions of a backend object.
+#[derive(StableAbi)]
+#[repr(C)]
+#[sabi(kind(Prefix(prefix_ref = BackendVtableRef)))]
+#[sabi(missing_field(panic))]
+pub struct BackendVtable {
+    drop: unsafe extern "C" fn(Handle),
+    info: unsafe extern "C" fn(Handle) -> RResult<BackendInfo, PluginError>,
+    probe: unsafe extern "C" fn(Handle) -> RResult<HostReport, PluginError>,
+    #[sabi(last_prefix_field)]
+    open: unsafe extern "C" fn(Handle, RSlice<'_, u8>) -> RResult<EnclosureObject, PluginError>,
+}
+
+/// The functions of an enclosure object.
+#[derive(StableAbi)]
+#[repr(C)]
+#[sabi(kind(Prefix(prefix_ref = EnclosureVtableRef)))]
+#[sabi(missing_field(panic))]
+pub struct EnclosureVtable {
+    drop: unsafe extern "C" fn(Handle),
+    prepare: unsafe extern "C" fn(Handle, RSlice<'_, u8>) -> RResult<Profile, PluginError>,
+    spawn: unsafe extern "C" fn(Handle, &Profile, RSlice<'_, u8>, &[i32; 3]) -> RResult<Spawned, PluginError>,
+    network: unsafe extern "C" fn(Handle) -> RResult<RVec<i32>, PluginError>,
+    usage: unsafe extern "C" fn(Handle) -> RResult<Usage, PluginError>,
+    #[sabi(last_prefix_field)]
+    close: unsafe extern "C" fn(Handle, u64) -> RResult<(), PluginError>,
+}
+
+struct BackendOf<T>(PhantomData<T>);
+
+impl<T: ContainmentBackend> BackendOf<T> {
+    staticref!(const TABLE: WithMetadata<BackendVtable> = WithMetadata::new(BackendVtable {
+        drop: Self::drop,
+        info: Self::info,
+        probe: Self::probe,
+        open: Self::open,
+    }));
+
+    // SAFETY of all of these: a BackendObject calls them through `&mut self` with the handle made beside this table from a
+    // T, which is Send and is dropped once, with the object.
+
+    unsafe extern "C" fn drop(handle: Handle) {
+        let _ = guarded(|| {
+            // SAFETY: see above.
+            unsafe { handle.drop_as::<T>() };
+            Ok(())
+        });
+    }
+
+    unsafe extern "C" fn info(handle: Handle) -> RResult<BackendInfo, PluginError> {
+        // SAFETY: see above.
+        guarded(|| Ok(unsafe { handle.get::<T>() }.info()))
+    }
+
+    unsafe extern "C" fn probe(handle: Handle) -> RResult<HostReport, PluginError> {
+        // SAFETY: see above.
+        guarded(|| unsafe { handle.get::<T>() }.probe())
+    }
+
+    unsafe extern "C" fn open(handle: Handle, request: RSlice<'_, u8>) -> RResult<EnclosureObject, PluginError> {
+        // SAFETY: see above.
+        guarded(|| unsafe { handle.get::<T>() }.open(request.as_slice()).map(EnclosureObject::new))
+    }
+}
+
+struct EnclosureOf<T>(PhantomData<T>);
+
+impl<T: Enclosure> EnclosureOf<T> {
+    staticref!(const TABLE: WithMetadata<EnclosureVtable> = WithMetadata::new(EnclosureVtable {
+        drop: Self::drop,
+        prepare: Self::prepare,
+        spawn: Self::spawn,
+        network: Self::network,
+        usage: Self::usage,
+        close: Self::close,
+    }));
+
+    // SAFETY of all of these: as for BackendOf.
+
+    unsafe extern "C" fn drop(handle: Handle) {
+        let _ = guarded(|| {
+            // SAFETY: see above.
+            unsafe { handle.drop_as::<T>() };
+            Ok(())
+        });
+    }
+
+    unsafe extern "C" fn prepare(handle: Handle, request: RSlice<'_, u8>) -> RResult<Profile, PluginError> {
+        // SAFETY: see above.
+        guarded(|| unsafe { handle.get_mut::<T>() }.prepare(request.as_slice()))
+    }
+
+    unsafe extern "C" fn spawn(
+        handle: Handle,
+        profile: &Profile,
+        command: RSlice<'_, u8>,
+        stdio: &[i32; 3],
+    ) -> RResult<Spawned, PluginError> {
+        // SAFETY: see above.
+        guarded(|| unsafe { handle.get_mut::<T>() }.spawn(profile, command.as_slice(), *stdio))
+    }
+
+    unsafe extern "C" fn network(handle: Handle) -> RResult<RVec<i32>, PluginError> {
+        // SAFETY: see above.
+        guarded(|| Ok(unsafe { handle.get_mut::<T>() }.network()?.into()))
+    }
+
+    unsafe extern "C" fn usage(handle: Handle) -> RResult<Usage, PluginError> {
+        // SAFETY: see above.
+        guarded(|| unsafe { handle.get_mut::<T>() }.usage())
+    }
+
+    unsafe extern "C" fn close(handle: Handle, within_nanos: u64) -> RResult<(), PluginError> {
+        // SAFETY: see above.
+        guarded(|| unsafe { handle.get_mut::<T>() }.close(Duration::from_nanos(within_nanos)))
+    }
+}
+
+/// A backend, as the host holds it.
+#[derive(StableAbi)]
+#[repr(C)]
+pub struct BackendObject {
+    handle: Handle,
+    table: BackendVtableRef,
+}
+
+// SAFETY: the object behind the handle is a ContainmentBackend, which is Send, and is used through `&mut self` only.
+unsafe impl Send for BackendObject {}
+
+impl BackendObject {
+    /// Wraps a backend.
+    pub fn new<T: ContainmentBackend>(backend: T) -> Self {
+        Self { handle: Handle::new(backend), table: BackendVtableRef(BackendOf::<T>::TABLE.as_prefix()) }
+    }
+
+    // SAFETY of all of these: handle and table were made together in `new` and live until drop; `&mut self` is exclusive.
+
+    /// See [`ContainmentBackend::info`].
+    pub fn info(&mut self) -> Result<BackendInfo, PluginError> {
+        unsafe { self.table.info()(self.handle) }.into_result()
+    }
+
+    /// See [`ContainmentBackend::probe`].
+    pub fn probe(&mut self) -> Result<HostReport, PluginError> {
+        unsafe { self.table.probe()(self.handle) }.into_result()
+    }
+
+    /// See [`ContainmentBackend::open`].
+    pub fn open(&mut self, request: &[u8]) -> Result<EnclosureObject, PluginError> {
+        unsafe { self.table.open()(self.handle, request.into()) }.into_result()
+    }
+}
+
+impl Drop for BackendObject {
+    fn drop(&mut self) {
+        // SAFETY: the one drop of this object.
+        unsafe { self.table.drop()(self.handle) };
+    }
+}
+
+/// An enclosure, as the host holds it.
+#[derive(StableAbi)]
+#[repr(C)]
+pub struct EnclosureObject {
+    handle: Handle,
+    table: EnclosureVtableRef,
+}
+
+// SAFETY: the object behind the handle is an Enclosure, which is Send, and is used through `&mut self` only.
+unsafe impl Send for EnclosureObject {}
+
+impl EnclosureObject {
+    /// Wraps an enclosure.
+    pub fn new<T: Enclosure>(enclosure: T) -> Self {
+        Self { handle: Handle::new(enclosure), table: EnclosureVtableRef(EnclosureOf::<T>::TABLE.as_prefix()) }
+    }
+
+    // SAFETY of all of these: as for BackendObject.
+
+    /// See [`Enclosure::prepare`].
+    pub fn prepare(&mut self, request: &[u8]) -> Result<Profile, PluginError> {
+        unsafe { self.table.prepare()(self.handle, request.into()) }.into_result()
+    }
+
+    /// See [`Enclosure::spawn`].
+    pub fn spawn(&mut self, profile: &Profile, command: &[u8], stdio: [i32; 3]) -> Result<Spawned, PluginError> {
+        unsafe { self.table.spawn()(self.handle, profile, command.into(), &stdio) }.into_result()
+    }
+
+    /// See [`Enclosure::network`].
+    pub fn network(&mut self) -> Result<Vec<i32>, PluginError> {
+        unsafe { self.table.network()(self.handle) }.into_result().map(RVec::into_vec)
+    }
+
+    /// See [`Enclosure::usage`].
+    pub fn usage(&mut self) -> Result<Usage, PluginError> {
+        unsafe { self.table.usage()(self.handle) }.into_result()
+    }
+
+    /// See [`Enclosure::close`].
+    pub fn close(&mut self, within: Duration) -> Result<(), PluginError> {
+        let nanos = u64::try_from(within.as_nanos()).unwrap_or(u64::MAX);
+        unsafe { self.table.close()(self.handle, nanos) }.into_result()
+    }
+}
+
+impl Drop for EnclosureObject {
+    fn drop(&mut self) {
+        // SAFETY: the one drop of this object.
+        unsafe { self.table.drop()(self.handle) };
+    }
+}
+
+/// The root module of a containment plugin.
+#[derive(StableAbi)]
+#[repr(C)]
+#[sabi(kind(Prefix(prefix_ref = ContainmentModuleRef)))]
+#[sabi(missing_field(panic))]
+pub struct ContainmentModule {
+    /// What the plugin is.
+    pub describe: extern "C" fn() -> RResult<PluginDescription, PluginError>,
+    /// Makes the backend with a configuration of one JSON object.
+    pub open: extern "C" fn(RStr<'_>) -> RResult<BackendObject, PluginError>,
+    /// Confines the calling process; see [`ContainmentBackend::enter`].
+    #[sabi(last_prefix_field)]
+    pub enter: extern "C" fn(RSlice<'_, u8>, RSlice<'_, i32>) -> RResult<(), PluginError>,
+}
+
+root_module!(ContainmentModuleRef, "mur containment plugin");
+
+struct ModuleOf<T, N>(PhantomData<(T, N)>);
+
+impl<T: ContainmentBackend, N: Named + 'static> ModuleOf<T, N> {
+    staticref!(const MODULE: WithMetadata<ContainmentModule> = WithMetadata::new(ContainmentModule {
+        describe: Self::describe,
+        open: Self::open,
+        enter: Self::enter,
+    }));
+
+    extern "C" fn describe() -> RResult<PluginDescription, PluginError> {
+        guarded(|| Ok(PluginDescription::new(N::NAME, N::VERSION, T::ABOUT)))
+    }
+
+    extern "C" fn open(config: RStr<'_>) -> RResult<BackendObject, PluginError> {
+        guarded(|| T::new(config.as_str()).map(BackendObject::new))
+    }
+
+    extern "C" fn enter(request: RSlice<'_, u8>, fds: RSlice<'_, i32>) -> RResult<(), PluginError> {
+        guarded(|| T::enter(request.as_slice(), fds.as_slice()))
+    }
+}
+
+impl ContainmentModuleRef {
+    /// The module of a backend type; for the export macro.
+    pub fn of<T: ContainmentBackend, N: Named + 'static>() -> Self {
+        Self(ModuleOf::<T, N>::MODULE.as_prefix())
+    }
+}
