@@ -4,6 +4,7 @@ pub mod agent;
 pub mod context;
 pub mod deadline;
 pub mod outcome;
+pub mod tasks;
 pub mod wind_down;
 
 pub use context::SessionContext;
