@@ -4,5 +4,7 @@ pub mod address;
 pub mod formations;
 pub mod members;
 pub mod probe;
+pub mod read;
+pub mod recorded;
 pub mod running;
 pub mod stop;
