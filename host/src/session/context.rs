@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::deadline::{Deadline, Start};
+use super::tasks::TaskRegistry;
 use crate::credentials::channel::Membership;
 use crate::egress::{Egress, Gateway, Peers, RuleSet, Secret, Sender, TrustClass};
 use crate::ids::{ContextId, FormationId, SessionId};
@@ -43,6 +44,8 @@ pub struct SessionContext {
     pub peers: Option<Arc<dyn Peers>>,
     /// The guest workers.
     pub workers: WorkerSet,
+    /// The tasks.
+    pub tasks: TaskRegistry,
     /// The record of the run.
     pub trace: Trace,
     /// Of a member, and of a member's delegated child.
