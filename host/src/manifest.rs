@@ -5,11 +5,14 @@
 //! nobody else decides what an absent key means.
 
 mod artifact;
+mod fields;
 mod gateway;
 mod grants;
 mod inference;
+mod known;
 pub mod name;
 mod network_rule;
+mod read;
 mod settings;
 
 use std::path::{Component, Path};
@@ -34,6 +37,7 @@ pub use settings::{
 };
 
 use crate::diagnostics::{Diagnostic, Result, codes};
+use crate::yaml;
 
 /// The file a capsule and every artifact carry.
 pub const FILE_NAME: &str = "murmur.yaml";
@@ -68,6 +72,8 @@ pub struct Capsule {
     pub observability: Observability,
     /// What `mur control` may change; absent without a non-empty list.
     pub control: Option<Control>,
+    /// Warnings without a code, as complete lines for stderr.
+    pub notes: Vec<String>,
 }
 
 /// What an artifact does for the capsule.
@@ -166,8 +172,8 @@ impl ArtifactEntry {
 /// # Errors
 /// `E-MAN-001`, `E-MAN-002`, `E-MAN-003`, `E-CAP-018`: the first fault in the order the keys are checked.
 pub fn read_capsule(text: &[u8], file: &str) -> Result<(Capsule, Vec<Diagnostic>)> {
-    let _ = (text, file);
-    Err(not_yet())
+    let doc = yaml::parse(file, text, MAX_BYTES).map_err(|fault| fault.into_diagnostic(codes::E_MAN_002, FILE_NAME))?;
+    read::capsule(&doc)
 }
 
 /// Reads a manifest file: refused unread when it is larger than [`MAX_BYTES`].
@@ -175,8 +181,14 @@ pub fn read_capsule(text: &[u8], file: &str) -> Result<(Capsule, Vec<Diagnostic>
 /// # Errors
 /// `E-IO-001` when there is none, `E-IO-003` when it cannot be read.
 pub fn read_file(path: &Path) -> Result<Vec<u8>> {
-    std::fs::read(path)
-        .map_err(|error| Diagnostic::new(codes::E_IO_003, format!("{} cannot be read: {error}", path.display())))
+    yaml::read_file(path, MAX_BYTES).map_err(|fault| match fault {
+        yaml::ReadFault::Missing => {
+            Diagnostic::new(codes::E_IO_001, format!("{FILE_NAME} not found at {}", path.display()))
+        }
+        yaml::ReadFault::Other(why) => {
+            Diagnostic::new(codes::E_IO_003, format!("{} cannot be read: {why}", path.display()))
+        }
+    })
 }
 
 /// Checks a directory named by a `filesystem.scope`: relative, and never above the work folder.
@@ -206,7 +218,11 @@ pub fn check_scope(field: &str, scope: &str) -> Result<()> {
     Ok(())
 }
 
-/// What readers answer until they are written.
-fn not_yet() -> Diagnostic {
-    Diagnostic::new(codes::E_IO_003, "this reader is not built yet")
+/// Entry of the fuzz target: no bytes make either reader panic.
+pub fn fuzz(bytes: &[u8]) {
+    let _ = read_capsule(bytes, FILE_NAME);
+    let _ = read_artifact(bytes, FILE_NAME);
 }
+
+#[cfg(test)]
+mod tests;

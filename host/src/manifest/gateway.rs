@@ -2,6 +2,10 @@
 
 use std::fmt;
 
+use super::FILE_NAME;
+use super::fields::Field;
+use crate::diagnostics::{Diagnostic, Result, codes};
+
 /// A checked gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gateway {
@@ -45,6 +49,38 @@ impl Gateway {
     pub fn authority(&self) -> String {
         format!("{}:{}", self.host, self.port)
     }
+}
+
+/// Reads one `gateway` block, which is present; a value-less one has no endpoint.
+pub(super) fn read(field: &Field<'_>) -> Result<Gateway> {
+    let block = field.block_or_empty()?;
+    let endpoint_field = block.key("endpoint");
+    let Some(endpoint) = endpoint_field.text()? else { return Err(endpoint_field.fault("is required")) };
+    let parsed = parse_endpoint(&endpoint).map_err(|why| endpoint_field.fault(&why))?;
+    let keyless_field = block.key("keyless");
+    let keyless = match keyless_field.value() {
+        None => false,
+        Some(node) => node.boolean().ok_or_else(|| keyless_field.fault("must be true or false"))?,
+    };
+    let key_field = block.key("api_key");
+    let key = key_field.text()?.filter(|key| !key.trim().is_empty());
+    let api_key = match (keyless, key_field.is_written(), key) {
+        (true, true, _) => return Err(keyless_field.fault("cannot stand beside api_key")),
+        (true, false, _) => ApiKey::Keyless,
+        (false, _, Some(key)) => key_of(&key),
+        (false, _, None) => {
+            let message = format!(
+                "{}: {}: a gateway needs a key, and neither api_key nor keyless: true is set",
+                FILE_NAME,
+                field.path()
+            );
+            return Err(field
+                .place_on(Diagnostic::new(codes::E_CAP_018, message))
+                .hint("set api_key: ${NAME}, or keyless: true for an endpoint that takes no key"));
+        }
+    };
+    let Endpoint { scheme, host, port, path } = parsed;
+    Ok(Gateway { scheme, host, port, path, endpoint, api_key })
 }
 
 /// Whether a text is the name of a credential: `[A-Z_][A-Z0-9_]*`.

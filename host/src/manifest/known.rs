@@ -1,0 +1,283 @@
+//! Every key the capsule reader knows, as one table, and the warning a key outside it draws.
+
+use crate::diagnostics::{Diagnostic, codes};
+use crate::yaml::{Doc, Node};
+
+/// The keys of a block and what lies below each.
+type Keys = &'static [(&'static str, Below)];
+
+/// What lies below a key.
+#[derive(Clone, Copy)]
+enum Below {
+    /// A value, or a block whose keys are nobody's business here.
+    Any,
+    /// A block.
+    Block(Keys),
+    /// A list of blocks.
+    List(Keys),
+    /// A block whose keys are names and whose values are blocks.
+    Named(Keys),
+}
+
+use Below::{Any, Block, List, Named};
+
+const TOP: Keys = &[
+    ("name", Any),
+    ("version", Any),
+    ("artifacts", List(ENTRY)),
+    ("capabilities", Block(CAPABILITIES)),
+    ("inference", Block(INFERENCE)),
+    ("context", Block(CONTEXT)),
+    ("observability", Block(&[("otel_endpoint", Any), ("eval", Any)])),
+    ("trace", Block(&[("capture", Any), ("retain", Any)])),
+    ("network", Block(NETWORK)),
+    ("lifecycle", Block(LIFECYCLE)),
+    ("exports", Block(EXPORTS)),
+    ("control", Block(&[("settings", Any), ("agent_settings", Any), ("secrets", Any)])),
+    ("deploy", Any),
+    ("runtime", Any),
+    ("implementation", Any),
+    ("execution", Any),
+    ("requires_files", Any),
+];
+
+const ENTRY: Keys = &[
+    ("name", Any),
+    ("version", Any),
+    ("runtime", Any),
+    ("source", Any),
+    ("local_source", Any),
+    ("prompt_payload", Any),
+    ("capabilities", Block(CAPABILITIES)),
+    ("config", Any),
+    ("gateway", Block(&[("endpoint", Any), ("api_key", Any), ("keyless", Any)])),
+    ("on_overflow", Any),
+];
+
+const CAPABILITIES: Keys = &[
+    ("network", Block(&[("allow", Any), ("unix_sockets", Any)])),
+    ("peer_fetch", Block(&[("allow", Any)])),
+    ("filesystem", Block(&[("scope", Any), ("read_only", Any), ("workdir_exec", Any), ("records", Any)])),
+    ("shell", Block(SHELL)),
+    ("env", Block(&[("allow", Any)])),
+    ("install", Block(&[("tool", Any), ("skill", Any), ("from", Any)])),
+    ("spawn", Block(&[("allow", Any)])),
+    ("limits", Block(LIMITS)),
+    ("resources", Block(RESOURCES)),
+    ("containment", Any),
+    ("plan", Block(&[("submit", Any)])),
+    ("state", Block(&[("store", Any)])),
+    ("conversation", Block(&[("read", Any)])),
+    ("task_io", Block(&[("read", Any)])),
+];
+
+const SHELL: Keys = &[
+    ("allow", Any),
+    ("strip_env", Any),
+    ("baseline_env", Any),
+    ("interpreter_runtime", List(&[("binary", Any), ("dirs", List(&[("path", Any), ("list_dir", Any)]))])),
+    ("staged_runtime", List(&[("binary", Any), ("source_path", Any), ("pin", Any)])),
+];
+
+const LIMITS: Keys = &[("memory_bytes", Any), ("table_elements", Any), ("instances", Any), ("deadline_seconds", Any)];
+
+const RESOURCES: Keys = &[
+    ("max_processes", Any),
+    ("max_open_files", Any),
+    ("max_file_size_bytes", Any),
+    ("cpu_seconds", Any),
+    ("memory_bytes", Any),
+    ("cgroup_memory_bytes", Any),
+    ("cgroup_pids_max", Any),
+    ("cgroup_cpu_percent", Any),
+    ("cgroup_io_bytes_per_sec", Any),
+    ("workdir_max_bytes", Any),
+];
+
+const INFERENCE: Keys = &[
+    ("transport", Any),
+    ("model", Any),
+    ("driver", Block(&[("artifact", Any), ("config", Any)])),
+    ("max_turns", Any),
+    ("max_tokens", Any),
+    ("max_session_tokens", Any),
+    ("system_prompt", Any),
+    ("system_prompt_file", Any),
+    ("system_prompt_artifact", Any),
+    ("retry", Block(&[("max_retries", Any), ("initial_delay_ms", Any), ("max_delay_ms", Any)])),
+    ("tool_refresh", Any),
+    ("compaction", Block(COMPACTION)),
+    ("alternates", List(&[("name", Any), ("model", Any), ("driver", Block(&[("artifact", Any), ("config", Any)]))])),
+    ("command", Any),
+];
+
+const COMPACTION: Keys = &[
+    ("threshold", Any),
+    ("model", Any),
+    ("system_prompt", Any),
+    ("system_prompt_file", Any),
+    ("dump_summaries", Any),
+    ("max_tokens", Any),
+    ("driver_config", Any),
+];
+
+const CONTEXT: Keys = &[
+    ("max_tokens", Any),
+    ("seed_budget", Any),
+    ("seed_overflow_margin", Any),
+    ("record", Any),
+    ("record_store", Any),
+    ("retain", Any),
+];
+
+const NETWORK: Keys = &[
+    ("internal_port", Any),
+    ("authentication", Block(&[("scheme", Any), ("credentials", Named(&[("scopes", Any)]))])),
+];
+
+const LIFECYCLE: Keys = &[
+    ("task_acceptance", Any),
+    ("after_task", Any),
+    ("queue_depth", Any),
+    ("input_timeout_secs", Any),
+    ("conversation", Any),
+    ("max_task_reopens", Any),
+    ("shell_grace_secs", Any),
+    ("delegation_deadline_secs", Any),
+    ("deadline_notice_secs", Any),
+    ("keep_working", Block(&[("message", Any), ("limit", Any)])),
+    ("done_check", Block(&[("command", Any), ("limit", Any), ("timeout_secs", Any)])),
+];
+
+const EXPORTS: Keys = &[
+    ("peer_tasks", Block(&[("accept", Any)])),
+    ("files", Block(&[("root", Any), ("mode", Any), ("max_bytes", Any)])),
+    ("peer_files", Block(&[("root", Any), ("max_ttl", Any), ("max_bytes", Any)])),
+];
+
+/// Most unknown keys that are reported one by one.
+const MAX_WARNINGS: usize = 100;
+
+/// One `W-SEC-019` for every key the capsule reader does not know.
+pub(super) fn unknown_keys(doc: &Doc) -> Vec<Diagnostic> {
+    let mut found = Vec::new();
+    walk(doc.root(), "", TOP, &mut found);
+    found.truncate(MAX_WARNINGS);
+    found
+}
+
+/// Reports this block's own keys in alphabetical order, then its blocks in the table's order.
+fn walk(node: &Node, path: &str, keys: Keys, found: &mut Vec<Diagnostic>) {
+    let Some(entries) = node.map() else { return };
+    let mut unknown: Vec<&str> =
+        entries.iter().map(|entry| &*entry.key).filter(|key| !keys.iter().any(|(known, _)| known == key)).collect();
+    unknown.sort_unstable();
+    found.extend(unknown.into_iter().map(|key| warning(key, path, keys)));
+    for (name, below) in keys {
+        let Some(value) = node.get(name) else { continue };
+        let path = if path.is_empty() { (*name).to_owned() } else { format!("{path}.{name}") };
+        match below {
+            Any => {}
+            Block(keys) => walk(value, &path, keys, found),
+            List(keys) => {
+                for (index, item) in value.list().unwrap_or_default().iter().enumerate() {
+                    walk(item, &format!("{path}[{index}]"), keys, found);
+                }
+            }
+            Named(keys) => {
+                for entry in value.map().unwrap_or_default() {
+                    walk(&entry.value, &format!("{path}.{}", entry.key), keys, found);
+                }
+            }
+        }
+        if found.len() > MAX_WARNINGS {
+            return;
+        }
+    }
+}
+
+fn warning(key: &str, path: &str, keys: Keys) -> Diagnostic {
+    let place = if path.is_empty() { "at the top level".to_owned() } else { format!("in {path}") };
+    let near = match nearest(key, keys.iter().map(|(known, _)| *known)) {
+        Some(near) => format!(" — did you mean '{near}'?"),
+        None => String::new(),
+    };
+    Diagnostic::new(codes::W_SEC_019, format!("unrecognized key '{key}' {place}{near}"))
+}
+
+/// The candidate closest to a word, when it is close enough to be meant; of several the first.
+fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let mut best: Option<(usize, &str)> = None;
+    for candidate in candidates {
+        let longer = word.chars().count().max(candidate.chars().count());
+        let allowed = (longer / 3).max(1);
+        // A word so much longer cannot be near, and need not be compared.
+        if word.len() > candidate.len() * 4 + 4 {
+            continue;
+        }
+        let distance = distance(word, candidate);
+        if distance <= allowed && best.is_none_or(|(least, _)| distance < least) {
+            best = Some((distance, candidate));
+        }
+    }
+    best.map(|(_, candidate)| candidate)
+}
+
+/// Edits between two words: insertions, deletions, substitutions, and swaps of neighbours, none editing a part twice.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut before = vec![0; b.len() + 1];
+    let mut last: Vec<usize> = (0..=b.len()).collect();
+    for i in 1..=a.len() {
+        let mut row = vec![i; b.len() + 1];
+        for j in 1..=b.len() {
+            let substituted = last[j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            row[j] = substituted.min(last[j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                row[j] = row[j].min(before[j - 2] + 1);
+            }
+        }
+        before = std::mem::replace(&mut last, row);
+    }
+    last[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn warnings(text: &str) -> Vec<String> {
+        let doc = crate::yaml::parse("murmur.yaml", text.as_bytes(), 1 << 20).unwrap();
+        unknown_keys(&doc).iter().map(|warning| warning.message().to_owned()).collect()
+    }
+
+    #[test]
+    fn an_unknown_key_is_named_with_its_block_and_the_nearest_known_one() {
+        let text = "zebra: 1\nnmae: x\nartifacts:\n  - name: a/b\n    capabilities:\n      shell: {alow: []}\n\
+                    network:\n  authentication:\n    credentials:\n      ci: {scope: []}\n";
+        assert_eq!(
+            warnings(text),
+            [
+                "unrecognized key 'nmae' at the top level — did you mean 'name'?",
+                "unrecognized key 'zebra' at the top level",
+                "unrecognized key 'alow' in artifacts[0].capabilities.shell — did you mean 'allow'?",
+                "unrecognized key 'scope' in network.authentication.credentials.ci — did you mean 'scopes'?",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_artifacts_own_keys_and_free_blocks_draw_nothing() {
+        let text = "name: a\nruntime: capsule\nexecution: static\nrequires_files: []\nimplementation: x\n\
+                    artifacts:\n  - config: {anything: {goes: here}}\nobservability: {eval: {x: 1}}\n";
+        assert_eq!(warnings(text), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_swap_of_neighbours_is_one_edit() {
+        assert_eq!(distance("nmae", "name"), 1);
+        assert_eq!(distance("ca", "abc"), 3);
+        assert_eq!(distance("", "abc"), 3);
+        assert_eq!(nearest("x", ["ab", "cd"].into_iter()), None);
+    }
+}
