@@ -14,3 +14,4 @@ pub mod project;
 pub mod readiness;
 pub mod refusal;
 pub mod relay;
+pub mod retention;

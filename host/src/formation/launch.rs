@@ -28,6 +28,7 @@ use super::member::{self, Member, Plan, Setting};
 use super::project::Project;
 use super::readiness::{self, NotReady, READY_WITHIN, Ready};
 use super::refusal::{self, Failed};
+use super::retention;
 
 /// The flags of a launch.
 #[derive(Clone, Debug, Default)]
@@ -69,7 +70,9 @@ pub fn run(request: Request) -> Outcome {
         Diagnostic::new(codes::E_IO_003, format!("the launcher could not start its event loop: {error}"))
     })?;
     let launch = Launch { id: FormationId::mint(), request, project, home, admitted, deadline, deadline_at };
-    tokio::task::LocalSet::new().block_on(&runtime, launch.run())
+    let outcome = tokio::task::LocalSet::new().block_on(&runtime, launch.run());
+    retention::pass(&launch.home, &launch.project.dir, &launch.id, launch.admitted.retain.as_ref());
+    outcome
 }
 
 fn unix_ms() -> u64 {
@@ -140,7 +143,7 @@ enum Unready {
 }
 
 impl Launch {
-    async fn run(self) -> Outcome {
+    async fn run(&self) -> Outcome {
         let mut signals = Signals::catch()?;
         let credentials = Credentials::mint(&self.id, &self.admitted, &own_name())?;
         let mut members: Vec<Option<Member>> = self.admitted.members.iter().map(|_| None).collect();
