@@ -196,6 +196,7 @@ mod tests {
             exports: crate::manifest::Exports::default(),
             observability: crate::manifest::Observability::default(),
             control: None,
+            notes: Vec::new(),
         };
         let home = MurmurHome::at("/home/x".into());
         let object = effective(&capsule, &in_force, &home, Path::new("/work"));
