@@ -2,14 +2,20 @@
 //! compiled forms.
 
 pub mod archive;
+pub mod build;
 pub mod compile;
 pub mod compiled;
+pub mod install;
+pub mod level;
 pub mod lock;
 pub mod name;
+pub mod project;
+pub mod skill;
 pub mod store;
 
-pub use archive::{Archive, ArchiveError, Packaging, Payload};
-pub use compiled::{CompiledForm, compiled_form, compiled_form_of};
-pub use lock::Lock;
+pub use archive::{Archive, ArchiveError, Payload};
+pub use compiled::{CompiledForm, Forms, compiled_form, compiled_form_of};
+pub use level::Interfaces;
+pub use lock::{Bound, Lock};
 pub use name::{ArtifactName, Digest, Platform, Version};
-pub use store::{Found, Stores, Verified};
+pub use store::{Found, Place, Stores, Verified};

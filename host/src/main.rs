@@ -7,7 +7,7 @@ fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1);
     let status = match args.next().as_deref().and_then(|name| name.to_str()) {
         Some("__guest-worker") => mur::worker::guest::main(args),
-        Some("__compile") => mur::artifacts::compile::main(),
+        Some("__compile") => mur::artifacts::compile::main(args),
         Some("__admit") => mur::roster::admit::main(),
         Some("__enclosure") => mur::containment::enclosure::main(),
         Some("__enter") => mur::containment::enter::main(),

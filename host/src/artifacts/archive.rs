@@ -11,6 +11,7 @@ use bytes::Bytes;
 use zip::ZipArchive;
 
 use crate::diagnostics::{Diagnostic, codes};
+use crate::manifest::Execution;
 
 /// Most entries of one archive; the zip format's own bound without its 64-bit extension is 65535.
 pub const MAX_ENTRIES: usize = 16_384;
@@ -63,43 +64,6 @@ impl fmt::Display for ArchiveError {
 impl std::error::Error for ArchiveError {}
 
 type Result<T> = std::result::Result<T, ArchiveError>;
-
-/// How an artifact is packaged: what its payload is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Packaging {
-    /// A WASM component at the root.
-    Wasm,
-    /// A binary under `bin/`.
-    Native,
-    /// Text only: a skill, or an agent capsule.
-    Static,
-}
-
-impl Packaging {
-    /// As the manifest and the sidecar write it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Wasm => "wasm",
-            Self::Native => "native",
-            Self::Static => "static",
-        }
-    }
-
-    /// By its name, in any case.
-    pub fn parse(text: &str) -> Option<Self> {
-        [Self::Wasm, Self::Native, Self::Static].into_iter().find(|kind| text.eq_ignore_ascii_case(kind.as_str()))
-    }
-
-    /// What the manifest's keys say: `execution` when it is there, otherwise by role and implementation.
-    pub fn of(execution: Option<Self>, runtime: &str, implementation: Option<&str>) -> Self {
-        match (execution, runtime, implementation) {
-            (Some(execution), _, _) => execution,
-            (None, "skill", _) => Self::Static,
-            (None, "tool", Some("native")) => Self::Native,
-            _ => Self::Wasm,
-        }
-    }
-}
 
 /// The selected payload of an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -220,24 +184,24 @@ impl Archive {
     }
 
     /// The payload of an artifact of this packaging, role and bare name.
-    pub fn payload(&self, packaging: Packaging, runtime: &str, bare: &str) -> Result<Payload> {
+    pub fn payload(&self, packaging: Execution, runtime: &str, bare: &str) -> Result<Payload> {
         match packaging {
-            Packaging::Wasm => {
+            Execution::Wasm => {
                 let entry = select_wasm(self.entries.iter().map(|entry| entry.name.as_str()))?.to_owned();
                 let bytes = self.read(&entry)?.ok_or_else(|| ArchiveError::new(MISSING_WASM))?;
                 Ok(Payload::Wasm { entry, bytes })
             }
-            Packaging::Native => {
+            Execution::Native => {
                 let entry = format!("bin/{bare}");
                 let bytes = self.read(&entry)?.ok_or_else(|| ArchiveError::new(format!("missing {entry}")))?;
                 Ok(Payload::Native(bytes))
             }
-            Packaging::Static if runtime == "skill" => {
+            Execution::Static if runtime == "skill" => {
                 let text = self.text(SKILL, self.ceiling)?;
                 text.map(|text| Payload::Static(Some(text)))
                     .ok_or_else(|| ArchiveError::new("missing skill.md at the root"))
             }
-            Packaging::Static => Ok(Payload::Static(None)),
+            Execution::Static => Ok(Payload::Static(None)),
         }
     }
 
@@ -385,10 +349,13 @@ pub fn fuzz_zip(bytes: &[u8]) {
     let Ok(archive) = Archive::open_with(Bytes::copy_from_slice(bytes), CEILING) else { return };
     let _ = archive.manifest_text();
     let _ = archive.built_at_level();
-    for packaging in [Packaging::Wasm, Packaging::Native, Packaging::Static] {
+    for packaging in [Execution::Wasm, Execution::Native, Execution::Static] {
         let _ = archive.payload(packaging, "skill", "x");
     }
     for entry in archive.entries() {
         assert!(check_path(&entry.name).is_ok());
     }
 }
+
+#[cfg(test)]
+mod tests;

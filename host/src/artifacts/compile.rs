@@ -1,6 +1,70 @@
 //! `mur __compile`: one component into machine code, confined.
+//!
+//! Compiling reads hostile bytes with a large program, so it is done by a process that can do nothing else: it may
+//! open no file, reach no network and start nothing, and it is bounded in time and memory. The component comes on
+//! descriptor 3, the machine code goes to descriptor 4, and an account of a failure to stderr.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::RawFd;
+
+use crate::process::{fds, start};
+use crate::worker::engine::{self, Reservation};
+
+/// Where the component comes from.
+pub(super) const COMPONENT_FD: RawFd = 3;
+
+/// Where the machine code goes.
+pub(super) const OUTPUT_FD: RawFd = 4;
+
+/// Address space of the compiler. The largest component under the ceiling that makes sense compiles in well under it.
+const MAX_MEMORY: u64 = 4 << 30;
+
+/// Processor seconds of the compiler.
+const MAX_SECONDS: u64 = 240;
+
+/// Largest machine code.
+const MAX_FORM: u64 = 1 << 30;
 
 /// Entry of the hidden subcommand.
-pub fn main() -> u8 {
-    1
+pub fn main(args: impl Iterator<Item = std::ffi::OsString>) -> u8 {
+    match run(args) {
+        Ok(()) => 0,
+        Err(account) => {
+            crate::diagnostics::output::stderr_line(&account);
+            1
+        }
+    }
+}
+
+fn run(mut args: impl Iterator<Item = std::ffi::OsString>) -> Result<(), String> {
+    start::die_with_parent();
+    let word = args.next().and_then(|word| word.into_string().ok());
+    let reservation = word.as_deref().and_then(Reservation::parse).ok_or("__compile is started by mur only")?;
+    if std::env::vars_os().next().is_some() {
+        return Err("__compile takes no environment".into());
+    }
+    let adopt = |number| fds::adopt(number).map_err(|error| format!("descriptor {number}: {error}"));
+    let (mut input, mut output) = (File::from(adopt(COMPONENT_FD)?), File::from(adopt(OUTPUT_FD)?));
+    // All that needs a file, a signal handler or the system's randomness is done before the doors close.
+    let engine = engine::engine(reservation).map_err(|error| format!("{error:#}"))?;
+    let mut component = Vec::new();
+    input.read_to_end(&mut component).map_err(|error| format!("the component cannot be read: {error}"))?;
+    drop(input);
+    std::hint::black_box(std::collections::hash_map::RandomState::new());
+    confine()?;
+    let form = engine.precompile_component(&component).map_err(|error| format!("{error:#}"))?;
+    output.write_all(&form).map_err(|error| format!("the compiled form cannot be written: {error}"))
+}
+
+/// Deny-all Landlock, seccomp and limits, whatever the class of the session.
+fn confine() -> Result<(), String> {
+    use nix::sys::resource::{Resource, setrlimit};
+    for (resource, most) in
+        [(Resource::RLIMIT_AS, MAX_MEMORY), (Resource::RLIMIT_CPU, MAX_SECONDS), (Resource::RLIMIT_FSIZE, MAX_FORM)]
+    {
+        let (_, hard) = nix::sys::resource::getrlimit(resource).map_err(|error| error.to_string())?;
+        setrlimit(resource, most.min(hard), most.min(hard)).map_err(|error| format!("{resource:?}: {error}"))?;
+    }
+    Ok(())
 }
