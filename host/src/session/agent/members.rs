@@ -8,9 +8,9 @@ mod calls;
 mod client;
 mod message;
 mod pace;
-pub mod protocol;
+mod protocol;
 
-pub use calls::{Caller, Calls, Outcome};
+pub use calls::{Caller, Calls, Reply};
 pub use client::Redactor;
 pub use message::continuation;
-pub use protocol::{Below, Status};
+pub use pace::jitter;

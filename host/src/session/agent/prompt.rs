@@ -16,7 +16,7 @@ pub struct Facts {
     /// `capabilities.network.allow`.
     pub network: Vec<String>,
     /// `inference.max_turns`.
-    pub max_turns: Option<u32>,
+    pub max_turns: Option<u64>,
     /// `inference.max_session_tokens`.
     pub max_session_tokens: Option<u64>,
     /// Whether a WASM tool sees the runtime directory as `murmur-runtime`.

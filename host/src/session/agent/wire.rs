@@ -4,12 +4,14 @@
 //! hashed for the trace and counted for the budget. Runtime bookkeeping (ids, marks) lives beside that text, never in
 //! it. An assistant's blocks are kept byte for byte as the driver wrote them.
 
+use std::sync::OnceLock;
+
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::hex;
+use super::{hex, sha256};
 use crate::ids::MessageId;
 use crate::manifest::Capsule;
 
@@ -25,16 +27,22 @@ pub struct Message {
     pub id: MessageId,
     /// What goes over the wire.
     pub wire: Box<RawValue>,
+    sha: OnceLock<String>,
 }
 
 impl Message {
-    fn of(wire: &Value) -> Self {
-        Self { id: MessageId::mint(), wire: raw(wire) }
+    fn of(wire: Box<RawValue>) -> Self {
+        Self { id: MessageId::mint(), wire, sha: OnceLock::new() }
+    }
+
+    /// SHA-256 of what goes over the wire, in hex.
+    pub fn sha(&self) -> &str {
+        self.sha.get_or_init(|| sha256(self.wire.get().as_bytes()))
     }
 
     /// A user's text.
     pub fn user(text: &str) -> Self {
-        Self::of(&json!({"role": "user", "content": [{"type": "text", "text": text}]}))
+        Self::of(raw(&json!({"role": "user", "content": [{"type": "text", "text": text}]})))
     }
 
     /// An assistant's answer, in the driver's own blocks.
@@ -45,15 +53,15 @@ impl Message {
             content: &'a [Box<RawValue>],
         }
         let wire = to_raw_value(&Assistant { role: "assistant", content }).unwrap_or_else(|_| raw(&Value::Null));
-        Self { id: MessageId::mint(), wire }
+        Self::of(wire)
     }
 
     /// The result of one tool call.
     pub fn tool(tool_call_id: &str, is_error: bool, text: &str) -> Self {
-        Self::of(&json!({
+        Self::of(raw(&json!({
             "role": "tool", "tool_call_id": tool_call_id, "is_error": is_error,
             "content": [{"type": "text", "text": text}],
-        }))
+        })))
     }
 }
 
@@ -213,15 +221,15 @@ pub struct Response {
 pub enum Fault {
     /// The driver reports a failed call.
     Driver(String),
-    /// The driver returned something that is no response; the second part is the `stop_reason` it named.
-    Malformed(String, String),
+    /// The driver returned something that is no response.
+    Malformed(String),
 }
 
 /// Reads a driver's result: `passed` tells its status, `payload` is `data`, else `summary`.
 pub fn read_response(passed: bool, payload: Option<&str>) -> Result<Response, Fault> {
     let Some(payload) = payload else {
         return Err(match passed {
-            true => Fault::Malformed("driver returned no data".into(), String::new()),
+            true => Fault::Malformed("driver returned no data".into()),
             false => Fault::Driver("driver returned no data".into()),
         });
     };
@@ -235,7 +243,7 @@ pub fn read_response(passed: bool, payload: Option<&str>) -> Result<Response, Fa
         usage: Option<Value>,
     }
     let body: Body = serde_json::from_str(payload)
-        .map_err(|error| Fault::Malformed(format!("failed to parse driver response: {error}"), String::new()))?;
+        .map_err(|error| Fault::Malformed(format!("failed to parse driver response: {error}")))?;
     let named = match &body.stop_reason {
         Some(Value::String(text)) => text.clone(),
         Some(other) => other.to_string(),
@@ -246,12 +254,12 @@ pub fn read_response(passed: bool, payload: Option<&str>) -> Result<Response, Fa
         "tool_call" => StopReason::ToolCall,
         "max_tokens" => StopReason::MaxTokens,
         "error" => return Err(Fault::Driver(error_text(payload))),
-        _ => return Err(Fault::Malformed(format!("unsupported stop_reason '{named}'"), named)),
+        _ => return Err(Fault::Malformed(format!("unsupported stop_reason '{named}'"))),
     };
     let content = body.content.unwrap_or_default();
-    let (text, calls) = read_blocks(&content).map_err(|reason| Fault::Malformed(reason, named.clone()))?;
+    let (text, calls) = read_blocks(&content).map_err(Fault::Malformed)?;
     if stop_reason == StopReason::ToolCall && calls.is_empty() {
-        return Err(Fault::Malformed("stop_reason 'tool_call' without a tool_call block".into(), named));
+        return Err(Fault::Malformed("stop_reason 'tool_call' without a tool_call block".into()));
     }
     Ok(Response { stop_reason, content, text, calls, usage: Usage::read(body.usage.as_ref()) })
 }
@@ -318,7 +326,7 @@ mod tests {
 
     fn malformed(payload: &str) -> String {
         match read_response(true, Some(payload)) {
-            Err(Fault::Malformed(reason, _)) => reason,
+            Err(Fault::Malformed(reason)) => reason,
             other => panic!("{other:?}"),
         }
     }
@@ -395,10 +403,7 @@ mod tests {
         assert!(
             malformed(r#"{"stop_reason":"tool_call","content":[{"type":"tool_call"}]}"#).contains("without a name")
         );
-        assert_eq!(
-            read_response(true, None).unwrap_err(),
-            Fault::Malformed("driver returned no data".into(), String::new())
-        );
+        assert_eq!(read_response(true, None).unwrap_err(), Fault::Malformed("driver returned no data".into()));
     }
 
     #[test]

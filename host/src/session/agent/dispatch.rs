@@ -1,0 +1,388 @@
+//! One tool call of the model: checked, run where it belongs, recorded, and turned into the text the model gets.
+
+use std::path::Path;
+use std::time::Instant;
+
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+use super::fence::fenced;
+use super::host_calls::ArtifactCall;
+use super::members::Reply;
+use super::provided::{CALL_MEMBER, END_WITHOUT_ANSWER, SESSION_STATUS};
+use super::run::{Ended, TaskRun};
+use super::wire::{Message, ToolCall, reserved};
+use crate::diagnostics::codes;
+use crate::manifest::Capture;
+use crate::paths::beneath;
+use crate::session::context::{Tool, ToolKind};
+use crate::session::deadline::rfc3339;
+use crate::session::tasks::ArtifactFrame;
+use crate::trace::records;
+use crate::worker::{CallError, Kind, Status, ToolInput, ToolResult};
+
+/// Most bytes of a result file or a skill.
+const FILE_MAX: u64 = 16 << 20;
+/// Attachments one result may name.
+const ATTACHMENTS_MAX: usize = 16;
+
+/// What a call came to.
+#[derive(Debug, Default)]
+struct Done {
+    /// What the tool or the runtime says, unfenced.
+    text: String,
+    is_error: bool,
+    /// Whether `text` came from outside and is fenced.
+    fenced: bool,
+    /// A runtime line after the fence.
+    note: Option<String>,
+    /// Why the call could not be made, for the trace.
+    error: Option<String>,
+    truncated: Option<bool>,
+    state_effect: Option<String>,
+    resource_id: Option<String>,
+}
+
+impl Done {
+    /// A call that could not be made.
+    fn failed(text: String) -> Self {
+        Self { error: Some(text.clone()), text, is_error: true, ..Self::default() }
+    }
+
+    /// An answer of the runtime's own.
+    fn answered(text: String) -> Self {
+        Self { text, fenced: true, ..Self::default() }
+    }
+}
+
+impl TaskRun<'_> {
+    /// Runs one call of turn `turn` and returns the message that answers it.
+    pub(super) async fn dispatch(&mut self, turn: u32, call: &ToolCall) -> Result<Message, Ended> {
+        let started = Instant::now();
+        let tool = self.agent.ctx.inventory.get(&call.name).cloned();
+        let done = match &tool {
+            None => Done::failed(format!("tool '{}' is not declared in manifest allowlist", call.name)),
+            Some(tool) => match missing(tool, &call.input) {
+                missing if missing.is_empty() => self.run_tool(tool, call).await?,
+                missing => self.refuse_input(turn, call, missing)?,
+            },
+        };
+        let duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let (text, fence) = self.told(call, &done)?;
+        if tool.as_ref().is_some_and(|tool| tool.kind == ToolKind::Skill) {
+            self.record_skill(turn, call, &done, duration_ms)?;
+        } else {
+            self.record_call(turn, call, &done, &text, duration_ms)?;
+        }
+        self.stream.artifact(ArtifactFrame {
+            tool_name: Some(call.name.clone()),
+            content: text.as_str().into(),
+            fence_source: fence,
+            tool_call_id: (!call.id.is_empty()).then(|| call.id.clone()),
+            is_error: Some(done.is_error),
+            duration_ms: Some(duration_ms),
+            exit_code: None,
+            truncated: done.truncated,
+        });
+        Ok(Message::tool(&call.id, done.is_error, &text))
+    }
+
+    async fn run_tool(&mut self, tool: &Tool, call: &ToolCall) -> Result<Done, Ended> {
+        match tool.kind {
+            ToolKind::Provided => self.provide(call).await,
+            ToolKind::Skill => Ok(self.read_skill(tool)),
+            ToolKind::Wasm => self.call_wasm(tool, call).await,
+        }
+    }
+
+    /// The declared skill's text: the operator vouches for it, so it is not fenced.
+    fn read_skill(&self, tool: &Tool) -> Done {
+        let folder = self.agent.ctx.dirs.tool(&tool.name);
+        match beneath::read(&folder, Path::new("skill.md"), FILE_MAX) {
+            Ok(bytes) => Done { text: String::from_utf8_lossy(&bytes).into_owned(), ..Done::default() },
+            Err(refusal) => Done::failed(format!("skill '{}' could not be read: {refusal}", tool.name)),
+        }
+    }
+
+    async fn call_wasm(&mut self, tool: &Tool, call: &ToolCall) -> Result<Done, Ended> {
+        let host = ArtifactCall::of_tool(&self.agent.ctx, &self.stream, self.trust(), &self.input);
+        let input = ToolInput { data: Some(call.input.get().to_owned()), log_path: None };
+        let calling = self.agent.ctx.workers.call_tool(Kind::Tools, &tool.name, input, Vec::new(), host.clone());
+        let result = self.unless_ended("turn", calling).await?;
+        host.finish_stream(None);
+        match result {
+            Ok(result) => Ok(self.read_result(tool, result)),
+            Err(CallError::Lost(lost)) => Err(Ended::Fatal(lost.diagnostic())),
+            Err(error) => Ok(Done::failed(dispatch_failure(&tool.name, &error))),
+        }
+    }
+
+    fn read_result(&self, tool: &Tool, result: ToolResult) -> Done {
+        let word = |key: &str| reserved(&result.metadata, key).filter(|value| !value.is_empty()).map(str::to_owned);
+        let done = Done {
+            is_error: result.status != Status::Passed,
+            fenced: true,
+            truncated: Some(result.truncated),
+            state_effect: word("state_effect").filter(|effect| effect == "read" || effect == "mutate"),
+            resource_id: word("resource_id"),
+            ..Done::default()
+        };
+        if let Err(refused) = self.check_attachments(tool, &result.metadata) {
+            return Done::failed(refused);
+        }
+        let text = match (result.data, result.data_path, result.summary) {
+            (Some(data), _, _) => data,
+            (None, Some(path), _) => match self.read_beneath(tool, &path) {
+                Ok(text) => text,
+                Err(refused) => return Done::failed(refused),
+            },
+            (None, None, Some(summary)) => summary,
+            (None, None, None) => "tool returned no data".to_owned(),
+        };
+        Done { text, ..done }
+    }
+
+    /// A file the tool names as its result, in the folder it sees as its own.
+    fn read_beneath(&self, tool: &Tool, path: &str) -> Result<String, String> {
+        let bytes = beneath::read(&self.folder_of(tool), Path::new(path), FILE_MAX);
+        bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).map_err(|refusal| {
+            format!(
+                "[{}] tool '{}' named '{path}' as its result, which was not read: {refusal}",
+                codes::E_RUN_001,
+                tool.name
+            )
+        })
+    }
+
+    fn check_attachments(&self, tool: &Tool, metadata: &[(String, String)]) -> Result<(), String> {
+        let named = metadata.iter().filter(|(key, _)| key == "attachment").take(ATTACHMENTS_MAX);
+        for (_, path) in named {
+            beneath::open(&self.folder_of(tool), Path::new(path)).map_err(|refusal| {
+                format!(
+                    "[{}] tool '{}' attached '{path}', which was not opened: {refusal}",
+                    codes::E_RUN_001,
+                    tool.name
+                )
+            })?;
+        }
+        Ok(())
+    }
+
+    /// `.` of a tool: the work folder, or the part of it the tool is narrowed to.
+    fn folder_of(&self, tool: &Tool) -> std::path::PathBuf {
+        let capsule = &self.agent.ctx.capsule;
+        let entry = capsule.artifacts.iter().find(|entry| entry.bare() == tool.name);
+        let own = entry.and_then(|entry| entry.capabilities.as_ref()).and_then(|own| own.filesystem_scope.as_ref());
+        match own.or(capsule.capabilities.filesystem.scope.as_ref()) {
+            Some(scope) => self.agent.ctx.dirs.work.join(scope),
+            None => self.agent.ctx.dirs.work.clone(),
+        }
+    }
+
+    async fn provide(&mut self, call: &ToolCall) -> Result<Done, Ended> {
+        let input: Map<String, Value> = serde_json::from_str(call.input.get()).unwrap_or_default();
+        match call.name.as_str() {
+            SESSION_STATUS => {
+                let report = self.report().json();
+                let record = json!({"task_id": self.task.id, "status": report});
+                self.agent.ctx.trace.record_aside("session_status", self.turn_node(), record);
+                Ok(Done::answered(report.to_string()))
+            }
+            CALL_MEMBER => self.call_member(&input).await,
+            END_WITHOUT_ANSWER => Ok(self.end_without_answer(&input)),
+            name => Ok(Done::failed(format!("tool '{name}' is not provided in this session"))),
+        }
+    }
+
+    async fn call_member(&mut self, input: &Map<String, Value>) -> Result<Done, Ended> {
+        let (Some(member), Some(task)) = (text(input, "member"), text(input, "task")) else {
+            return Ok(Done::failed("call-member takes two texts: member and task".into()));
+        };
+        if self.without_answer.is_some() {
+            return Ok(Done::failed("call-member: this task is ending without an answer, so no call is made".into()));
+        }
+        if task.trim().is_empty() {
+            return Ok(Done::failed("call-member: the task is blank; state it in full".into()));
+        }
+        let calls = std::sync::Arc::clone(&self.calls);
+        match self.unless_ended("member_call", calls.call(member, task)).await? {
+            Ok(Reply { passed, data, note }) => {
+                Ok(Done { is_error: !passed, note: Some(note), ..Done::answered(data) })
+            }
+            Err(refused) => Ok(Done::failed(refused)),
+        }
+    }
+
+    fn end_without_answer(&mut self, input: &Map<String, Value>) -> Done {
+        let Some(caller) = self.task.caller_member().cloned() else {
+            return Done::failed("end-without-answer: no member of the formation sent this task".into());
+        };
+        let reason = text(input, "reason").map(str::trim).unwrap_or_default();
+        if reason.is_empty() {
+            return Done::failed("end-without-answer: say in 'reason' why there is no answer".into());
+        }
+        if self.calls.pending() {
+            return Done::failed(
+                "end-without-answer: calls of yours have not been answered yet; end the turn first".into(),
+            );
+        }
+        if self.without_answer.is_some() {
+            return Done::failed("end-without-answer: this task is ending already".into());
+        }
+        self.without_answer = Some(reason.to_owned());
+        Done::answered(json!({"status": "ending", "caller": caller.as_str()}).to_string())
+    }
+
+    fn refuse_input(&mut self, turn: u32, call: &ToolCall, missing: Vec<String>) -> Result<Done, Ended> {
+        let reason = format!("tool '{}' was not called: its input lacks {}", call.name, missing.join(", "));
+        let record = records::ToolInputRefused {
+            turn,
+            tool_name: call.name.clone(),
+            tool_call_id: (!call.id.is_empty()).then(|| call.id.clone()),
+            missing,
+            reason: reason.clone(),
+        };
+        self.record_in_turn(&record)?;
+        Ok(Done::failed(reason))
+    }
+
+    /// The text the model gets, and the fence's name when there is one.
+    fn told(&mut self, call: &ToolCall, done: &Done) -> Result<(String, Option<String>), Ended> {
+        let source = done.fenced.then(|| format!("tool:{}", call.name));
+        let mut text = match &source {
+            Some(source) => fenced(source, &done.text),
+            None => done.text.clone(),
+        };
+        let notice = self.deadline_notice(&call.name)?;
+        for line in done.note.iter().chain(&notice) {
+            text.push('\n');
+            text.push_str(line);
+        }
+        Ok((text, source))
+    }
+
+    /// Once a session, when the deadline is near.
+    fn deadline_notice(&mut self, tool: &str) -> Result<Option<String>, Ended> {
+        let Some(deadline) = self.agent.ctx.deadline else { return Ok(None) };
+        let left_secs = deadline.left().as_secs();
+        if deadline.notice_secs == 0 || left_secs > deadline.notice_secs || !self.agent.notice_due() {
+            return Ok(None);
+        }
+        let at = rfc3339(deadline.at_ms);
+        let record = records::DeadlineNotice {
+            task_id: Some(self.task.id.to_string()),
+            tool_name: tool.to_owned(),
+            deadline_at: at.clone(),
+            left_secs,
+            notice_secs: deadline.notice_secs,
+        };
+        self.agent.ctx.trace.record_aside("deadline_notice", None, record);
+        Ok(Some(format!("Session deadline: the runtime ends this session at {at}, in {left_secs} seconds.")))
+    }
+
+    fn record_call(
+        &mut self,
+        turn: u32,
+        call: &ToolCall,
+        done: &Done,
+        text: &str,
+        duration_ms: u64,
+    ) -> Result<(), Ended> {
+        self.sums.tool_calls += 1;
+        let record = records::ToolCall {
+            turn,
+            task_id: Some(self.task.id.to_string()),
+            tool_name: call.name.clone(),
+            tool_call_id: (!call.id.is_empty()).then(|| call.id.clone()),
+            input: serde_json::from_str(call.input.get()).unwrap_or_default(),
+            input_bytes: call.input.get().len() as u64,
+            output: (self.agent.ctx.capsule.trace.capture == Capture::Content).then(|| text.to_owned()),
+            output_bytes: text.len() as u64,
+            duration_ms,
+            status: if done.is_error { "error" } else { "ok" },
+            error: done.error.as_deref().map(|error| records::cut(error, records::REASON_LIMIT).to_owned()),
+            state_effect: done.state_effect.clone(),
+            resource_id: done.resource_id.clone(),
+        };
+        self.record_in_turn(&record)
+    }
+
+    fn record_skill(&mut self, turn: u32, call: &ToolCall, done: &Done, duration_ms: u64) -> Result<(), Ended> {
+        let record = records::SkillCall {
+            turn,
+            task_id: Some(self.task.id.to_string()),
+            skill_name: call.name.clone(),
+            output_bytes: done.text.len() as u64,
+            duration_ms,
+            status: if done.is_error { "error" } else { "ok" },
+            origin: "operator",
+            trust: "trusted",
+        };
+        self.record_in_turn(&record)
+    }
+}
+
+fn text<'a>(input: &'a Map<String, Value>, key: &str) -> Option<&'a str> {
+    input.get(key).and_then(Value::as_str)
+}
+
+/// Required fields that the input does not have. Types are not looked at.
+fn missing(tool: &Tool, input: &RawValue) -> Vec<String> {
+    let Some(required) = &tool.required else { return Vec::new() };
+    if required.is_empty() {
+        return Vec::new();
+    }
+    let input: Map<String, Value> = serde_json::from_str(input.get()).unwrap_or_default();
+    required.iter().filter(|field| !input.contains_key(field.as_str())).cloned().collect()
+}
+
+/// The error text of a call that could not be run to its end.
+fn dispatch_failure(tool: &str, error: &CallError) -> String {
+    match error {
+        CallError::MissingImport(_) | CallError::MissingExport(_) | CallError::Instantiate(_) => {
+            format!("failed to instantiate tool '{tool}': {error}")
+        }
+        CallError::Deadline(_) | CallError::Memory(_) | CallError::Limit(..) => {
+            format!("[{}] tool '{tool}' was stopped: {error}", codes::E_RUN_001)
+        }
+        _ => format!("tool '{tool}' failed: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tool(required: Option<&[&str]>) -> Tool {
+        Tool {
+            name: "t".into(),
+            full: "local/t".into(),
+            version: "1".into(),
+            kind: ToolKind::Wasm,
+            description: String::new(),
+            input_schema: json!({}),
+            required: required.map(|names| names.iter().map(|name| (*name).to_owned()).collect()),
+        }
+    }
+
+    #[test]
+    fn required_fields_are_checked_by_presence_alone() {
+        let raw = |text: &str| RawValue::from_string(text.to_owned()).unwrap();
+        let needs = tool(Some(&["a", "b"]));
+        assert_eq!(missing(&needs, &raw(r#"{"a":null,"b":7}"#)), Vec::<String>::new());
+        assert_eq!(missing(&needs, &raw(r#"{"b":7}"#)), ["a"]);
+        assert_eq!(missing(&needs, &raw(r#""text""#)), ["a", "b"]);
+        assert!(missing(&tool(None), &raw("{}")).is_empty(), "a malformed schema checks nothing");
+    }
+
+    #[test]
+    fn a_limit_is_named_as_what_it_is() {
+        let text = dispatch_failure("t", &CallError::Memory(512));
+        assert!(text.starts_with("[E-RUN-001] tool 't'") && text.contains("512"), "{text}");
+        assert!(dispatch_failure("t", &CallError::Trap("unreachable".into())).contains("unreachable"));
+        assert!(
+            dispatch_failure("t", &CallError::MissingImport("x:y/z".into()))
+                .starts_with("failed to instantiate tool 't': ")
+        );
+    }
+}

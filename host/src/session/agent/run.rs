@@ -1,0 +1,363 @@
+//! One task, from its activation to its terminal state: attempts, waits for other members, ending.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use super::Agent;
+pub(super) use super::ending::Ended;
+use super::ending::INPUT_TIMEOUT;
+use super::fence::fenced;
+use super::host_calls::InputState;
+use super::members::{Caller, Calls, Redactor, continuation};
+use super::provided::Report;
+use super::results;
+use super::stream::TaskStream;
+use super::wire::Message;
+use tokio::sync::watch;
+
+use crate::diagnostics::{Diagnostic, codes};
+use crate::egress::{Sender, TrustClass};
+use crate::ids::EventId;
+use crate::paths::beneath;
+use crate::session::TaskOutcome;
+use crate::session::tasks::{ActiveTask, EndNotes, MemberStatus, Trust};
+use crate::trace::{Record, records};
+use crate::worker::LostWorker;
+
+/// One task while it runs.
+pub(super) struct TaskRun<'a> {
+    pub(super) agent: &'a Agent,
+    pub(super) task: ActiveTask,
+    pub(super) stream: TaskStream,
+    pub(super) calls: Arc<Calls>,
+    pub(super) history: Vec<Message>,
+    /// What the driver remembers: its id, and how many messages it knows.
+    pub(super) continuation: Option<(String, usize)>,
+    /// Turns used, over all attempts.
+    pub(super) turns: u32,
+    pub(super) sums: Sums,
+    /// Set by an accepted `end-without-answer`.
+    pub(super) without_answer: Option<String>,
+    pub(super) input: Arc<InputState>,
+    started: Instant,
+    continuations: u32,
+    /// The `task_start` line.
+    task_node: Option<EventId>,
+    /// The `inference` line of the running turn.
+    pub(super) turn_node: Option<EventId>,
+}
+
+/// What `task_end` sums up, and what `session-status` shows of the last request.
+#[derive(Default)]
+pub(super) struct Sums {
+    pub(super) input_tokens: u64,
+    pub(super) output_tokens: u64,
+    pub(super) tool_calls: u32,
+    /// Tokens the conversation took when it was last sent, and whether the driver counted them.
+    pub(super) occupancy: (u64, bool),
+}
+
+impl<'a> TaskRun<'a> {
+    pub(super) fn new(agent: &'a Agent, task: ActiveTask) -> Self {
+        let ctx = &agent.ctx;
+        let callees = agent.callees();
+        let sender = Sender {
+            artifact: super::provided::CALL_MEMBER.to_owned(),
+            rules: ctx.rules.clone(),
+            gateway: None,
+            trust: trust_class(task.trust),
+            traceparent: None,
+        };
+        let calls = Calls::new(Caller {
+            egress: Arc::clone(&ctx.egress),
+            sender,
+            trace: ctx.trace.clone(),
+            task: task.id.clone(),
+            redactor: Redactor::new(ctx.peers.clone(), callees.clone()),
+            callees,
+            deadline: agent.call_deadline(),
+        });
+        Self {
+            agent,
+            stream: TaskStream::new(ctx.tasks.clone(), task.id.clone()),
+            calls: Arc::new(calls),
+            history: Vec::new(),
+            continuation: None,
+            turns: 0,
+            sums: Sums::default(),
+            without_answer: None,
+            input: Arc::default(),
+            started: Instant::now(),
+            continuations: 0,
+            task_node: None,
+            turn_node: None,
+            task,
+        }
+    }
+
+    pub(super) async fn run(mut self) -> TaskOutcome {
+        let ended = match self.begin() {
+            Ok(()) => self.attempts().await,
+            Err(ended) => ended,
+        };
+        self.calls.abandon().await;
+        // What goes wrong while ending a task cannot be told twice.
+        let ended = match self.record_end(&ended) {
+            Ok(()) => ended,
+            Err(error) => Ended::Fatal(error),
+        };
+        self.agent.ctx.tasks.finish(&self.task.id, ended.task_end(self.notes()));
+        ended.outcome()
+    }
+
+    /// Activation: the text lies in the runtime directory, the trace knows of the task.
+    fn begin(&mut self) -> Result<(), Ended> {
+        let ctx = &self.agent.ctx;
+        let record = records::TaskStart {
+            task_id: self.task.id.to_string(),
+            context_id: self.task.context.to_string(),
+            source: self.task.source.as_str(),
+            origin: self.task.origin.as_str().to_owned(),
+            trust: self.task.trust.as_str().to_owned(),
+            lane: self.task.origin.lane().as_str().to_owned(),
+            message_parts_bytes: self.task.text_bytes,
+            part_kinds: (!self.task.part_kinds.is_empty())
+                .then(|| self.task.part_kinds.iter().map(|kind| kind.as_str().to_owned()).collect()),
+            reference_task_ids: (!self.task.reference_task_ids.is_empty())
+                .then(|| self.task.reference_task_ids.clone()),
+        };
+        self.task_node = Some(ctx.trace.write(None, &record)?);
+        beneath::write(&ctx.dirs.runtime, ".", "task.md", self.task.text.as_bytes()).map_err(|refusal| {
+            let path = ctx.dirs.task();
+            Diagnostic::new(codes::E_RUN_007, format!("the task could not be written to {}: {refusal}", path.display()))
+        })?;
+        if self.task.text.trim().is_empty() {
+            return Err(Ended::Failed {
+                cause: "runtime_error",
+                reason: "the task is blank, so nothing was asked of the model".into(),
+                turn: None,
+            });
+        }
+        let text = match self.task.trust {
+            Trust::Trusted => self.task.text.clone(),
+            Trust::Untrusted => fenced(&format!("task:{}", self.task.origin.as_str()), &self.task.text),
+        };
+        self.history.push(Message::user(&text));
+        Ok(())
+    }
+
+    async fn attempts(&mut self) -> Ended {
+        loop {
+            let ended = match self.attempt().await {
+                Ok(answer) => Ended::Answered(answer),
+                Err(ended) => ended,
+            };
+            let goes_on = matches!(ended, Ended::Answered(_)) && self.calls.pending() && self.has_turn_left();
+            if !goes_on {
+                return ended;
+            }
+            if let Err(ended) = self.wait_for_members().await {
+                return ended;
+            }
+        }
+    }
+
+    /// Turns until the model answers.
+    async fn attempt(&mut self) -> Result<String, Ended> {
+        self.without_answer = None;
+        self.input.timed_out.store(false, Ordering::Relaxed);
+        loop {
+            self.boundary()?;
+            if let Some(answer) = self.turn().await? {
+                return Ok(answer);
+            }
+        }
+    }
+
+    /// What is looked at before each turn, in this order.
+    fn boundary(&self) -> Result<(), Ended> {
+        if self.task.canceled.is_set() {
+            return Err(Ended::Canceled { phase: "turn" });
+        }
+        if let Some(lost) = &*self.agent.ctx.workers.lost().borrow() {
+            return Err(Ended::Fatal(lost.diagnostic()));
+        }
+        if self.input.timed_out.load(Ordering::Relaxed) {
+            let reason = "a request for input was not answered in time".to_owned();
+            return Err(Ended::Failed { cause: INPUT_TIMEOUT, reason, turn: Some(self.turns.saturating_sub(1)) });
+        }
+        if let Some(reason) = &self.without_answer {
+            return Err(Ended::NoAnswer(reason.clone()));
+        }
+        match self.max_turns() {
+            Some(max) if u64::from(self.turns) >= max => Err(Ended::MaxTurns(max)),
+            _ => Ok(()),
+        }
+    }
+
+    fn max_turns(&self) -> Option<u64> {
+        self.agent.ctx.inference().max_turns
+    }
+
+    fn has_turn_left(&self) -> bool {
+        self.max_turns().is_none_or(|max| u64::from(self.turns) < max)
+    }
+
+    fn turns_remaining(&self) -> Option<u32> {
+        self.max_turns().map(|max| u32::try_from(max.saturating_sub(u64::from(self.turns))).unwrap_or(u32::MAX))
+    }
+
+    /// Waits for every call together, then goes on with all outcomes in one message.
+    async fn wait_for_members(&mut self) -> Result<(), Ended> {
+        let waiting = Instant::now();
+        let outstanding = self.calls.outstanding();
+        if outstanding > 0 {
+            self.stream.status(&format!("waiting on call-member: {outstanding} call(s) outstanding"));
+        }
+        let calls = Arc::clone(&self.calls);
+        self.unless_ended("member_call", calls.all_ended()).await?;
+        let outcomes = self.calls.deliver();
+        self.continuations += 1;
+        let record = records::TaskContinued {
+            task_id: self.task.id.to_string(),
+            continuation_number: self.continuations,
+            member_calls: outcomes.iter().map(|outcome| outcome.call.to_string()).collect(),
+            delegations: Vec::new(),
+            waited_ms: u64::try_from(waiting.elapsed().as_millis()).unwrap_or(u64::MAX),
+            turns_remaining: self.turns_remaining(),
+        };
+        self.agent.ctx.trace.write(self.task_node.as_ref(), &record)?;
+        self.stream.status(&format!("continuing with {} member answer(s)", outcomes.len()));
+        self.history.push(Message::user(&continuation(&outcomes)));
+        Ok(())
+    }
+
+    /// Waits for `work` unless the task is cancelled or a worker is lost first; the work is then dropped.
+    pub(super) async fn unless_ended<T>(&self, phase: &'static str, work: impl Future<Output = T>) -> Result<T, Ended> {
+        let lost = self.agent.ctx.workers.lost();
+        tokio::select! {
+            biased;
+            result = work => Ok(result),
+            () = self.task.canceled.set() => {
+                let waits = self.input.waiting.load(Ordering::Relaxed);
+                Err(Ended::Canceled { phase: if waits { "input" } else { phase } })
+            }
+            lost = first_lost(lost) => Err(Ended::Fatal(lost.diagnostic())),
+        }
+    }
+
+    pub(super) fn trust(&self) -> TrustClass {
+        trust_class(self.task.trust)
+    }
+
+    /// The parent of records of the running turn.
+    pub(super) fn turn_node(&self) -> Option<&EventId> {
+        self.turn_node.as_ref().or(self.task_node.as_ref())
+    }
+
+    pub(super) fn task_node(&self) -> Option<&EventId> {
+        self.task_node.as_ref()
+    }
+
+    pub(super) fn record_in_turn<R: Record>(&self, record: &R) -> Result<(), Ended> {
+        self.agent.ctx.trace.write(self.turn_node(), record)?;
+        Ok(())
+    }
+
+    /// Everything a task leaves behind but its terminal state, which comes last.
+    fn record_end(&self, ended: &Ended) -> Result<(), Diagnostic> {
+        let ctx = &self.agent.ctx;
+        let parent = self.task_node.as_ref();
+        let task_id = self.task.id.to_string();
+        if let Some((cause, reason)) = ended.failure() {
+            let turn = match ended {
+                Ended::Failed { turn, .. } => *turn,
+                _ => None,
+            };
+            let reason = records::cut(&reason, records::REASON_LIMIT).to_owned();
+            let record = records::TaskFailed { task_id: Some(task_id.clone()), turn, cause: cause.to_owned(), reason };
+            ctx.trace.write(parent, &record)?;
+        }
+        if let Ended::Canceled { phase } = ended {
+            let record = records::TaskCanceled {
+                task_id: task_id.clone(),
+                turn: Some(self.turns),
+                phase: (*phase).to_owned(),
+                detached_work_ids: Vec::new(),
+                delegation_ids: Vec::new(),
+            };
+            ctx.trace.write(parent, &record)?;
+        }
+        // The result before the record that says the task has ended; a result that cannot be written fails the task,
+        // whose records are written all the same.
+        let written = results::write(&ctx.dirs.records, &ended.result_text());
+        let exit_status = match &written {
+            Ok(()) => ended.exit_status().as_str(),
+            Err(_) => "failed",
+        };
+        let record = records::TaskEnd {
+            task_id,
+            exit_status: exit_status.to_owned(),
+            duration_ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
+            turns: self.turns,
+            input_tokens: self.sums.input_tokens,
+            output_tokens: self.sums.output_tokens,
+            tool_calls: self.sums.tool_calls,
+            shell_calls: 0,
+            reopen_count: 0,
+            running_commands: None,
+        };
+        ctx.trace.write(parent, &record)?;
+        ctx.trace.flush()?;
+        written
+    }
+
+    fn notes(&self) -> EndNotes {
+        let below = self.calls.unanswered().into_iter();
+        let no_answer_below = below
+            .map(|below| MemberStatus { member: below.member, status: below.status.as_str().to_owned() })
+            .collect();
+        EndNotes { no_answer_below, ..EndNotes::default() }
+    }
+
+    /// What `session-status` tells.
+    pub(super) fn report(&self) -> Report {
+        let ctx = &self.agent.ctx;
+        let limits = &ctx.driver.limits;
+        let meters = self.agent.meters();
+        Report {
+            elapsed_secs: ctx.start.elapsed_ms() / 1000,
+            task_elapsed_secs: self.started.elapsed().as_secs(),
+            deadline: ctx.deadline.map(|deadline| (deadline.rfc3339(), deadline.left().as_secs())),
+            turns_used: self.turns,
+            turns_cap: self.max_turns(),
+            context_used: self.sums.occupancy.0,
+            window: limits.context_window,
+            budget: limits.input_budget().zip(limits.input_budget_basis()),
+            measured_by: if self.sums.occupancy.1 { "driver" } else { "estimate" },
+            tokens: meters.tokens,
+            spend: (meters.spend.used(), meters.spend.ceiling()),
+            machine: ctx.machine_tokens_per_day,
+        }
+    }
+}
+
+/// The first worker that is lost, however long that takes.
+async fn first_lost(mut lost: watch::Receiver<Option<LostWorker>>) -> LostWorker {
+    loop {
+        if let Some(lost) = lost.borrow_and_update().clone() {
+            return lost;
+        }
+        if lost.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+fn trust_class(trust: Trust) -> TrustClass {
+    match trust {
+        Trust::Trusted => TrustClass::Trusted,
+        Trust::Untrusted => TrustClass::Untrusted,
+    }
+}
