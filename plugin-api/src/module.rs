@@ -156,7 +156,7 @@ macro_rules! export_plugin {
 
             #[allow(unsafe_code)]
             // SAFETY: the name is abi_stable's own for the one root module of a library.
-            #[unsafe(export_name = "_as_0root_1module_1loader")]
+            #[unsafe(export_name = "_1as_0lib_1header_0root_bmodule_bloader")]
             pub static ROOT: $crate::abi_stable::library::LibHeader =
                 // SAFETY: `load` returns the module type named here.
                 unsafe {
@@ -181,6 +181,6 @@ pub trait Named {
 mod tests {
     #[test]
     fn the_root_symbol_is_the_one_the_macro_exports() {
-        assert_eq!(super::ROOT_SYMBOL, "_as_0root_1module_1loader");
+        assert_eq!(super::ROOT_SYMBOL, "_1as_0lib_1header_0root_bmodule_bloader");
     }
 }

@@ -1,0 +1,124 @@
+//! Steps on the process itself: its group, descriptors, capabilities and limits.
+
+use std::io;
+
+use crate::{Done, Settings};
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Leads a process group of its own; already doing so is fine, as the leader of a session does.
+pub(crate) fn own_group(_settings: &Settings) -> io::Result<Done> {
+    // SAFETY: plain integers.
+    if unsafe { libc::getpgrp() == libc::getpid() } {
+        return Ok(Done::Enforced);
+    }
+    // SAFETY: plain integers.
+    check(unsafe { libc::setpgid(0, 0) })?;
+    Ok(Done::Enforced)
+}
+
+/// Marks every descriptor above stderr close-on-exec.
+pub(crate) fn close_on_exec() -> io::Result<Done> {
+    // SAFETY: with this flag nothing is closed now; flags of plain numbers are set.
+    let result = unsafe { libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+    if result == 0 { Ok(Done::Enforced) } else { Err(io::Error::last_os_error()) }
+}
+
+const CAPABILITY_VERSION_3: u32 = 0x2008_0522;
+/// Used when the kernel does not tell its last capability; unknown ones answer `EINVAL`.
+const LAST_CAPABILITY: libc::c_int = 63;
+
+#[repr(C)]
+struct CapabilityHeader {
+    version: u32,
+    pid: libc::c_int,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct CapabilityData {
+    effective: u32,
+    permitted: u32,
+    inheritable: u32,
+}
+
+/// Empties the bounding and ambient sets, then the process's own three.
+pub(crate) fn drop_capabilities() -> io::Result<Done> {
+    for capability in 0..=LAST_CAPABILITY {
+        // SAFETY: plain integers.
+        if unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) } == 0 {
+            continue;
+        }
+        match io::Error::last_os_error().raw_os_error() {
+            // Past the kernel's last capability.
+            Some(libc::EINVAL) => break,
+            // Not ours to drop: an unprivileged process holds none, and no_new_privs keeps it from gaining any.
+            Some(libc::EPERM) if !holds_any()? => break,
+            _ => return Err(io::Error::last_os_error()),
+        }
+    }
+    // SAFETY: plain integers. A kernel without ambient capabilities (before 4.3) answers EINVAL.
+    unsafe { libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) };
+    let header = CapabilityHeader { version: CAPABILITY_VERSION_3, pid: 0 };
+    let none = [CapabilityData::default(); 2];
+    // SAFETY: both point to structures of the kernel's layout for version 3.
+    let result = unsafe { libc::syscall(libc::SYS_capset, &raw const header, none.as_ptr()) };
+    if result == 0 { Ok(Done::Enforced) } else { Err(io::Error::last_os_error()) }
+}
+
+fn holds_any() -> io::Result<bool> {
+    let mut header = CapabilityHeader { version: CAPABILITY_VERSION_3, pid: 0 };
+    let mut held = [CapabilityData::default(); 2];
+    // SAFETY: both point to structures of the kernel's layout for version 3.
+    let result = unsafe { libc::syscall(libc::SYS_capget, &raw mut header, held.as_mut_ptr()) };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(held.iter().any(|part| part.permitted != 0))
+}
+
+/// For good, and for everything started from here.
+pub(crate) fn no_new_privileges() -> io::Result<Done> {
+    // SAFETY: plain integers.
+    check(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) })?;
+    Ok(Done::Enforced)
+}
+
+/// Memory and `/proc` entries are out of reach of other processes of the same user.
+pub(crate) fn not_dumpable() -> io::Result<Done> {
+    // SAFETY: plain integers.
+    check(unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) })?;
+    Ok(Done::Enforced)
+}
+
+/// Sets every limit hard; one above the inherited hard limit is clamped to it. A write past the file size answers `EFBIG`
+/// to the one guest that made it, instead of a signal to the whole process.
+pub(crate) fn limits(settings: &Settings) -> io::Result<Done> {
+    // SAFETY: ignoring a signal installs no handler.
+    if unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) } == libc::SIG_ERR {
+        return Err(io::Error::last_os_error());
+    }
+    limit(libc::RLIMIT_NOFILE, settings.open_files, 0)?;
+    limit(libc::RLIMIT_FSIZE, settings.file_size, 0)?;
+    limit(libc::RLIMIT_CORE, 0, 0)?;
+    if let Some(seconds) = settings.cpu_seconds {
+        // SIGXCPU at the soft limit, SIGKILL a second later.
+        limit(libc::RLIMIT_CPU, seconds, 1)?;
+    }
+    if let Some(bytes) = settings.address_space {
+        limit(libc::RLIMIT_AS, bytes, 0)?;
+    }
+    Ok(Done::Enforced)
+}
+
+fn limit(resource: libc::__rlimit_resource_t, soft: u64, above: u64) -> io::Result<()> {
+    let mut now = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: a valid structure for the kernel to fill.
+    check(unsafe { libc::getrlimit(resource, &raw mut now) })?;
+    let hard = soft.saturating_add(above).min(now.rlim_max);
+    let new = libc::rlimit { rlim_cur: soft.min(hard), rlim_max: hard };
+    // SAFETY: a valid structure.
+    check(unsafe { libc::setrlimit(resource, &raw const new) })
+}
