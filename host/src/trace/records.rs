@@ -276,6 +276,9 @@ record! {
         /// Commands still running, oldest first.
         #[serde(skip_serializing_if = "Option::is_none")]
         running_commands: Option<Vec<String>>,
+        /// `{used, limit, stopped_by}` of a capsule that keeps working.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        keep_working: Option<Value>,
     }
 }
 

@@ -77,14 +77,18 @@ impl TaskRun<'_> {
         self.stream.artifact(ArtifactFrame {
             tool_name: Some(call.name.clone()),
             content: text.as_str().into(),
-            fence_source: fence,
+            fence_source: fence.clone(),
             tool_call_id: (!call.id.is_empty()).then(|| call.id.clone()),
             is_error: Some(done.is_error),
             duration_ms: Some(duration_ms),
             exit_code: None,
             truncated: done.truncated,
         });
-        Ok(Message::tool(&call.id, done.is_error, &text))
+        let message = Message::tool(&call.id, done.is_error, &text);
+        Ok(match fence {
+            Some(source) => message.fenced_by(&source),
+            None => message,
+        })
     }
 
     async fn run_tool(&mut self, tool: &Tool, call: &ToolCall) -> Result<Done, Ended> {

@@ -28,12 +28,6 @@ fn plain_in_a_name(c: char) -> char {
 }
 
 /// Breaks every opening or closing marker in `content`; doing it twice changes nothing more.
-pub fn neutralised(content: &str) -> String {
-    let mut text = String::with_capacity(content.len());
-    neutralise_into(content, &mut text);
-    text
-}
-
 fn neutralise_into(content: &str, text: &mut String) {
     let mut rest = content;
     while let Some(at) = rest.find('<') {
@@ -57,6 +51,12 @@ fn starts_marker(after: &str) -> bool {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    fn neutralised(content: &str) -> String {
+        let mut text = String::new();
+        neutralise_into(content, &mut text);
+        text
+    }
 
     #[test]
     fn a_block_has_its_markers_on_lines_of_their_own() {

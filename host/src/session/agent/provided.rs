@@ -103,6 +103,8 @@ pub struct Report {
     pub turns_used: u32,
     /// `inference.max_turns`.
     pub turns_cap: Option<u64>,
+    /// How often `keep_working` sent its message, and its limit.
+    pub keep_working: Option<(u64, u64)>,
     /// Tokens of the conversation as last sent.
     pub context_used: u64,
     /// The model's window.
@@ -146,7 +148,10 @@ impl Report {
                 "elapsed_secs": self.elapsed_secs, "task_elapsed_secs": self.task_elapsed_secs, "deadline": deadline,
             },
             "turns": {"used": self.turns_used, "cap": or_word(self.turns_cap, "none")},
-            "keep_working": "none",
+            "keep_working": self.keep_working.map_or_else(
+                || json!("none"),
+                |(used, limit)| json!({"used": used, "limit": limit}),
+            ),
             "done_check": "none",
             "context": {
                 "used_tokens": self.context_used,

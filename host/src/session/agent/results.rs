@@ -5,21 +5,24 @@ use std::path::Path;
 use crate::diagnostics::{Diagnostic, codes};
 use crate::paths::beneath;
 
+/// The last ended task's result.
+pub const LAST: &str = "result.txt";
+
 /// What a cancelled task leaves in place of a result.
 pub const CANCELED: &str = "canceled: the task was canceled before it completed, so it has no result";
 /// Most bytes of a reason in a status text.
 const REASON_MAX: usize = 2000;
 
-/// Writes the task's result; nothing in its place is followed.
-pub fn write(records: &Path, text: &str) -> Result<(), Diagnostic> {
-    beneath::write(records, "out", "result.txt", text.as_bytes()).map_err(|refusal| match refusal {
+/// Writes the task's result to `out/<name>`; nothing in its place is followed.
+pub fn write(records: &Path, name: &str, text: &str) -> Result<(), Diagnostic> {
+    beneath::write(records, "out", name, text.as_bytes()).map_err(|refusal| match refusal {
         beneath::Refusal::Io(error) => Diagnostic::new(
             codes::E_RUN_007,
-            format!("the result could not be written to {}: {error}", records.join("out/result.txt").display()),
+            format!("the result could not be written to {}: {error}", records.join("out").join(name).display()),
         ),
         refusal => Diagnostic::new(
             codes::E_RUN_050,
-            format!("writing {}: {refusal}", records.join("out/result.txt").display()),
+            format!("writing {}: {refusal}", records.join("out").join(name).display()),
         )
         .hint("remove what stands there; the records directory is written by mur alone"),
     })
@@ -50,8 +53,8 @@ mod tests {
     #[test]
     fn a_result_replaces_the_one_before() {
         let dir = tempfile::tempdir().unwrap();
-        write(dir.path(), "one").unwrap();
-        write(dir.path(), "two").unwrap();
+        write(dir.path(), LAST, "one").unwrap();
+        write(dir.path(), LAST, "two").unwrap();
         assert_eq!(std::fs::read_to_string(dir.path().join("out/result.txt")).unwrap(), "two");
     }
 
@@ -59,7 +62,7 @@ mod tests {
     fn a_linked_result_folder_is_refused_by_code() {
         let dir = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink("/tmp", dir.path().join("out")).unwrap();
-        assert_eq!(write(dir.path(), "x").unwrap_err().code(), codes::E_RUN_050);
+        assert_eq!(write(dir.path(), LAST, "x").unwrap_err().code(), codes::E_RUN_050);
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub struct Failure {
 impl Failure {
     /// Whether the call got as far as the provider's model: only then does it cost.
     pub fn is_charged(&self) -> bool {
-        self.connection.is_none() && !self.status.is_some_and(|status| status >= 400)
+        self.connection.is_none() && self.status.is_none_or(|status| status < 400)
     }
 }
 

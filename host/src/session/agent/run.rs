@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use super::Agent;
 pub(super) use super::ending::Ended;
 use super::ending::INPUT_TIMEOUT;
 use super::fence::fenced;
@@ -14,11 +13,14 @@ use super::provided::Report;
 use super::results;
 use super::stream::TaskStream;
 use super::wire::Message;
+use super::{Agent, conversation};
+use serde_json::json;
 use tokio::sync::watch;
 
 use crate::diagnostics::{Diagnostic, codes};
 use crate::egress::{Sender, TrustClass};
 use crate::ids::EventId;
+use crate::manifest::{Acceptance, Conversation};
 use crate::paths::beneath;
 use crate::session::TaskOutcome;
 use crate::session::tasks::{ActiveTask, EndNotes, MemberStatus, Trust};
@@ -32,6 +34,7 @@ pub(super) struct TaskRun<'a> {
     pub(super) stream: TaskStream,
     pub(super) calls: Arc<Calls>,
     pub(super) history: Vec<Message>,
+    record: Option<conversation::Conversation>,
     /// What the driver remembers: its id, and how many messages it knows.
     pub(super) continuation: Option<(String, usize)>,
     /// Turns used, over all attempts.
@@ -42,6 +45,8 @@ pub(super) struct TaskRun<'a> {
     pub(super) input: Arc<InputState>,
     started: Instant,
     continuations: u32,
+    /// How often `keep_working` sent its message, and which budget ended that.
+    kept_working: (u64, Option<&'static str>),
     /// The `task_start` line.
     task_node: Option<EventId>,
     /// The `inference` line of the running turn.
@@ -83,6 +88,7 @@ impl<'a> TaskRun<'a> {
             stream: TaskStream::new(ctx.tasks.clone(), task.id.clone()),
             calls: Arc::new(calls),
             history: Vec::new(),
+            record: conversation::Conversation::of(&ctx.home, &ctx.capsule, &task.context),
             continuation: None,
             turns: 0,
             sums: Sums::default(),
@@ -90,6 +96,7 @@ impl<'a> TaskRun<'a> {
             input: Arc::default(),
             started: Instant::now(),
             continuations: 0,
+            kept_working: (0, None),
             task_node: None,
             turn_node: None,
             task,
@@ -102,11 +109,18 @@ impl<'a> TaskRun<'a> {
             Err(ended) => ended,
         };
         self.calls.abandon().await;
+        if let Ended::Canceled { .. } = ended {
+            self.join(Message::canceled(results::CANCELED));
+        }
         // What goes wrong while ending a task cannot be told twice.
         let ended = match self.record_end(&ended) {
             Ok(()) => ended,
             Err(error) => Ended::Fatal(error),
         };
+        if self.agent.ctx.capsule.lifecycle.task_acceptance == Acceptance::Queue {
+            // The next task writes its own; none is left lying about in between.
+            let _ = std::fs::remove_file(self.agent.ctx.dirs.task());
+        }
         self.agent.ctx.tasks.finish(&self.task.id, ended.task_end(self.notes()));
         ended.outcome()
     }
@@ -139,28 +153,89 @@ impl<'a> TaskRun<'a> {
                 turn: None,
             });
         }
-        let text = match self.task.trust {
-            Trust::Trusted => self.task.text.clone(),
-            Trust::Untrusted => fenced(&format!("task:{}", self.task.origin.as_str()), &self.task.text),
-        };
-        self.history.push(Message::user(&text));
+        self.load_conversation()?;
+        let source = format!("task:{}", self.task.origin.as_str());
+        self.join(match self.task.trust {
+            Trust::Trusted => Message::user(&self.task.text),
+            Trust::Untrusted => Message::user(&fenced(&source, &self.task.text)).fenced_by(&source),
+        });
         Ok(())
     }
 
+    /// A threaded task goes on where the last one of its context ended.
+    fn load_conversation(&mut self) -> Result<(), Ended> {
+        let threaded = self.agent.ctx.capsule.lifecycle.conversation == Conversation::Threaded;
+        let Some(record) = self.record.as_ref().filter(|_| threaded) else { return Ok(()) };
+        self.history = record.load().map_err(|error| Ended::Failed {
+            cause: "runtime_error",
+            reason: format!("the conversation of context '{}' could not be loaded: {error}", self.task.context),
+            turn: None,
+        })?;
+        Ok(())
+    }
+
+    /// A message joins the conversation, and its record.
+    pub(super) fn join(&mut self, message: Message) {
+        if let Some(record) = &mut self.record {
+            record.append(&message);
+        }
+        self.history.push(message);
+    }
+
+    /// Attempts until the task has its last answer, or ends without.
     async fn attempts(&mut self) -> Ended {
+        let mut earlier = None;
         loop {
-            let ended = match self.attempt().await {
-                Ok(answer) => Ended::Answered(answer),
-                Err(ended) => ended,
+            let answer = match self.attempt().await {
+                Ok(answer) => answer,
+                // What `keep_working` asked for on top ran out of budget: the answer before it stands.
+                Err(ended) => return self.stop_kept_working(ended, earlier),
             };
-            let goes_on = matches!(ended, Ended::Answered(_)) && self.calls.pending() && self.has_turn_left();
-            if !goes_on {
-                return ended;
-            }
-            if let Err(ended) = self.wait_for_members().await {
-                return ended;
+            let goes_on = if !self.has_turn_left() {
+                Ok(false)
+            } else if self.calls.pending() {
+                self.wait_for_members().await.map(|()| true)
+            } else {
+                let kept = self.keep_working();
+                if let Ok(true) = kept {
+                    earlier = Some(answer.clone());
+                }
+                kept
+            };
+            match goes_on {
+                Ok(true) => {}
+                Ok(false) => return Ended::Answered(answer),
+                Err(ended) => return self.stop_kept_working(ended, earlier),
             }
         }
+    }
+
+    fn stop_kept_working(&mut self, ended: Ended, earlier: Option<String>) -> Ended {
+        let (stopped_by, answer) = match (&ended, earlier) {
+            (Ended::MaxTurns(_), Some(answer)) => ("max_turns", answer),
+            (Ended::Spend(_), Some(answer)) => ("spend_ceiling", answer),
+            _ => return ended,
+        };
+        self.kept_working.1 = Some(stopped_by);
+        Ended::Answered(answer)
+    }
+
+    /// Sends the capsule's own next message, as often as its manifest says. Whether it did.
+    fn keep_working(&mut self) -> Result<bool, Ended> {
+        let Some(keep) = self.agent.ctx.capsule.lifecycle.keep_working.clone() else { return Ok(false) };
+        if self.kept_working.0 >= keep.limit || self.task.canceled.is_set() {
+            return Ok(false);
+        }
+        self.kept_working.0 += 1;
+        let number = self.kept_working.0;
+        let record = json!({
+            "task_id": self.task.id, "number": number, "limit": keep.limit,
+            "turns_remaining": self.turns_remaining(), "message_bytes": keep.message.len(),
+        });
+        self.agent.ctx.trace.record("keep_working", self.task_node(), record)?;
+        self.stream.status(&format!("keep working {number} of {}", keep.limit));
+        self.join(Message::user(&keep.message));
+        Ok(true)
     }
 
     /// Turns until the model answers.
@@ -229,7 +304,7 @@ impl<'a> TaskRun<'a> {
         };
         self.agent.ctx.trace.write(self.task_node.as_ref(), &record)?;
         self.stream.status(&format!("continuing with {} member answer(s)", outcomes.len()));
-        self.history.push(Message::user(&continuation(&outcomes)));
+        self.join(Message::user(&continuation(&outcomes)));
         Ok(())
     }
 
@@ -291,7 +366,7 @@ impl<'a> TaskRun<'a> {
         }
         // The result before the record that says the task has ended; a result that cannot be written fails the task,
         // whose records are written all the same.
-        let written = results::write(&ctx.dirs.records, &ended.result_text());
+        let written = self.write_result(ended);
         let exit_status = match &written {
             Ok(()) => ended.exit_status().as_str(),
             Err(_) => "failed",
@@ -307,10 +382,23 @@ impl<'a> TaskRun<'a> {
             shell_calls: 0,
             reopen_count: 0,
             running_commands: None,
+            keep_working: ctx.capsule.lifecycle.keep_working.as_ref().map(
+                |keep| json!({"used": self.kept_working.0, "limit": keep.limit, "stopped_by": self.kept_working.1}),
+            ),
         };
         ctx.trace.write(parent, &record)?;
         ctx.trace.flush()?;
         written
+    }
+
+    fn write_result(&self, ended: &Ended) -> Result<(), Diagnostic> {
+        let ctx = &self.agent.ctx;
+        let text = ended.result_text();
+        results::write(&ctx.dirs.records, results::LAST, &text)?;
+        if ctx.capsule.lifecycle.conversation == Conversation::Threaded {
+            results::write(&ctx.dirs.records, &format!("result_{}.txt", self.task.id), &text)?;
+        }
+        Ok(())
     }
 
     fn notes(&self) -> EndNotes {
@@ -332,6 +420,7 @@ impl<'a> TaskRun<'a> {
             deadline: ctx.deadline.map(|deadline| (deadline.rfc3339(), deadline.left().as_secs())),
             turns_used: self.turns,
             turns_cap: self.max_turns(),
+            keep_working: ctx.capsule.lifecycle.keep_working.as_ref().map(|keep| (self.kept_working.0, keep.limit)),
             context_used: self.sums.occupancy.0,
             window: limits.context_window,
             budget: limits.input_budget().zip(limits.input_budget_basis()),

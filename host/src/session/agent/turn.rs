@@ -63,7 +63,7 @@ impl TaskRun<'_> {
                 Ok(Some(response.text))
             }
             StopReason::MaxTokens => {
-                self.remember(assistant, Vec::new(), continuation);
+                self.remember(assistant.truncated(), Vec::new(), continuation);
                 Ok(Some(self.truncated(turn, &response.text)))
             }
             StopReason::ToolCall => {
@@ -81,9 +81,9 @@ impl TaskRun<'_> {
     }
 
     fn remember(&mut self, assistant: Message, answers: Vec<Message>, continuation: Option<String>) {
-        self.history.push(assistant);
+        self.join(assistant);
         self.continuation = continuation.map(|id| (id, self.history.len()));
-        self.history.extend(answers);
+        answers.into_iter().for_each(|answer| self.join(answer));
     }
 
     /// An answer that the output cap cut is an answer.

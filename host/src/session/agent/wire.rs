@@ -28,16 +28,81 @@ pub struct Message {
     /// What goes over the wire.
     pub wire: Box<RawValue>,
     sha: OnceLock<String>,
+    mark: Option<Mark>,
+}
+
+/// What only the record says of a message.
+#[derive(Clone, Debug)]
+enum Mark {
+    /// The fence its text stands in.
+    Fence(String),
+    /// The task was cancelled here.
+    Canceled,
+    /// The answer was cut at the output cap.
+    Truncated,
 }
 
 impl Message {
     fn of(wire: Box<RawValue>) -> Self {
-        Self { id: MessageId::mint(), wire, sha: OnceLock::new() }
+        Self { id: MessageId::mint(), wire, sha: OnceLock::new(), mark: None }
     }
 
     /// SHA-256 of what goes over the wire, in hex.
     pub fn sha(&self) -> &str {
         self.sha.get_or_init(|| sha256(self.wire.get().as_bytes()))
+    }
+
+    /// The line of the conversation record.
+    pub fn record_line(&self) -> String {
+        let wire = self.wire.get();
+        let mark = match &self.mark {
+            None => String::new(),
+            Some(Mark::Fence(source)) => format!(r#","fence":{}"#, Value::from(source.as_str())),
+            Some(Mark::Canceled) => r#","canceled":true"#.to_owned(),
+            Some(Mark::Truncated) => r#","truncated":true"#.to_owned(),
+        };
+        format!(r#"{},"id":"{}"{mark}}}"#, wire.strip_suffix('}').unwrap_or(wire), self.id)
+    }
+
+    /// Marks a message whose text stands in a fence.
+    #[must_use]
+    pub fn fenced_by(self, source: &str) -> Self {
+        Self { mark: Some(Mark::Fence(source.to_owned())), ..self }
+    }
+
+    /// Marks an answer that the output cap cut.
+    #[must_use]
+    pub fn truncated(self) -> Self {
+        Self { mark: Some(Mark::Truncated), ..self }
+    }
+
+    /// What the record holds where a task was cancelled.
+    pub fn canceled(text: &str) -> Self {
+        let wire = raw(&json!({"role": "assistant", "content": [{"type": "text", "text": text}]}));
+        Self { mark: Some(Mark::Canceled), ..Self::of(wire) }
+    }
+
+    /// A message read from a record.
+    pub fn recorded(
+        id: Option<MessageId>,
+        role: &str,
+        tool_call_id: Option<&str>,
+        is_error: bool,
+        content: &[Box<RawValue>],
+    ) -> Self {
+        #[derive(Serialize)]
+        struct Recorded<'a> {
+            role: &'a str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            tool_call_id: Option<&'a str>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            is_error: Option<bool>,
+            content: &'a [Box<RawValue>],
+        }
+        let is_error = (role == "tool").then_some(is_error);
+        let tool_call_id = tool_call_id.filter(|_| role == "tool");
+        let message = Self::of(to_raw_value(&Recorded { role, tool_call_id, is_error, content }).unwrap_or_default());
+        Self { id: id.unwrap_or_else(MessageId::mint), ..message }
     }
 
     /// A user's text.

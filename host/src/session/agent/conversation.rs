@@ -1,0 +1,288 @@
+//! The conversation record of a context: every message as it joins, one JSON line each, under `~/.murmur/conversations/`.
+//!
+//! The record is kept for the operator, for hooks, and for the next task of the same context when conversations are
+//! threaded. It can never fail a task: a record that cannot be written is told once.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde_json::json;
+use serde_json::value::RawValue;
+
+use super::wire::Message;
+use crate::diagnostics::output;
+use crate::ids::{ContextId, MessageId};
+use crate::manifest::Capsule;
+use crate::paths::{MurmurHome, make_private};
+use crate::trace::unix_ms;
+
+/// A longer record is not loaded: no model takes that much.
+const LOAD_MAX: u64 = 64 << 20;
+
+/// The record of one context, opened when the first message joins.
+pub struct Conversation {
+    path: PathBuf,
+    capsule: String,
+    file: State,
+}
+
+enum State {
+    Closed,
+    Open(File),
+    Failed,
+}
+
+impl Conversation {
+    /// The record of a context of this capsule; `None` when none is kept.
+    pub fn of(home: &MurmurHome, capsule: &Capsule, context: &ContextId) -> Option<Self> {
+        if !capsule.context.record {
+            return None;
+        }
+        let store = capsule.context.record_store.as_deref().unwrap_or(&capsule.name);
+        // A name that is no path segment names no folder; a declared store was checked at launch.
+        let store = ContextId::parse(store)?;
+        let path = home.conversations().join(store.as_str()).join(context.as_str()).join("conversation.jsonl");
+        Some(Self { path, capsule: capsule.name.clone(), file: State::Closed })
+    }
+
+    /// The messages of earlier tasks, oldest first. A line that is no message is passed over, and so is an assistant's
+    /// message whose tool calls were never answered.
+    pub fn load(&self) -> io::Result<Vec<Message>> {
+        let mut text = Vec::new();
+        match open(&self.path, OpenOptions::new().read(true)) {
+            Ok(file) => file.take(LOAD_MAX + 1).read_to_end(&mut text)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        if text.len() as u64 > LOAD_MAX {
+            return Err(io::Error::other(format!("the record is longer than {LOAD_MAX} bytes")));
+        }
+        Ok(read_messages(&text))
+    }
+
+    /// Appends one message.
+    pub fn append(&mut self, message: &Message) {
+        if let Err(error) = self.write(message) {
+            self.file = State::Failed;
+            output::stderr_line(&format!(
+                "[capsule-runtime] the conversation record {} cannot be written: {error}; this task goes on without it",
+                self.path.display()
+            ));
+        }
+    }
+
+    fn write(&mut self, message: &Message) -> io::Result<()> {
+        if let State::Closed = self.file {
+            self.file = State::Open(self.open_to_append()?);
+        }
+        let State::Open(file) = &mut self.file else { return Ok(()) };
+        file.write_all(format!("{}\n", message.record_line()).as_bytes())
+    }
+
+    fn open_to_append(&self) -> io::Result<File> {
+        make_private(self.path.parent().unwrap_or(Path::new("/")))?;
+        let mut file = open(&self.path, OpenOptions::new().read(true).append(true).create(true).mode(0o600))?;
+        let length = file.metadata()?.len();
+        if length == 0 {
+            let header = json!({"type": "murmur.record", "capsule": self.capsule, "created_ms": unix_ms()});
+            file.write_all(format!("{header}\n").as_bytes())?;
+        } else if !ends_a_line(&file, length)? {
+            // A killed writer can leave one torn line.
+            file.write_all(b"\n")?;
+        }
+        Ok(file)
+    }
+}
+
+fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    options.custom_flags(libc::O_NOFOLLOW).open(path)
+}
+
+fn ends_a_line(file: &File, length: u64) -> io::Result<bool> {
+    let mut last = [0_u8];
+    std::os::unix::fs::FileExt::read_exact_at(file, &mut last, length - 1)?;
+    Ok(last == *b"\n")
+}
+
+fn read_messages(text: &[u8]) -> Vec<Message> {
+    let mut messages = Vec::new();
+    // The assistant's message whose calls are being answered: where it stands, and the ids still open.
+    let mut open: Option<(usize, Vec<String>)> = None;
+    for line in text.split(|byte| *byte == b'\n') {
+        let Some(line) = read_line(line) else { continue };
+        if line.role == "tool" {
+            let answered = open.as_mut().and_then(|(_, ids)| {
+                let at = ids.iter().position(|id| Some(id) == line.tool_call_id.as_ref())?;
+                Some(ids.swap_remove(at))
+            });
+            // An answer to nothing would be refused by every provider.
+            if answered.is_some() {
+                messages.push(line.message());
+            }
+            continue;
+        }
+        drop_unanswered(&mut messages, open.take());
+        if line.role == "assistant" {
+            open = Some((messages.len(), line.calls()));
+        }
+        messages.push(line.message());
+    }
+    drop_unanswered(&mut messages, open);
+    messages
+}
+
+fn drop_unanswered(messages: &mut Vec<Message>, open: Option<(usize, Vec<String>)>) {
+    if let Some((at, ids)) = open
+        && !ids.is_empty()
+    {
+        messages.truncate(at);
+    }
+}
+
+struct Line {
+    role: String,
+    id: Option<MessageId>,
+    blocks: Vec<Box<RawValue>>,
+    tool_call_id: Option<String>,
+    is_error: bool,
+}
+
+fn read_line(text: &[u8]) -> Option<Line> {
+    #[derive(Deserialize)]
+    struct Text {
+        role: String,
+        content: Box<RawValue>,
+        id: Option<String>,
+        tool_call_id: Option<String>,
+        is_error: Option<bool>,
+    }
+    let line: Text = serde_json::from_slice(text).ok()?;
+    if !["user", "assistant", "tool"].contains(&line.role.as_str()) {
+        return None;
+    }
+    let blocks = match serde_json::from_str::<Vec<Box<RawValue>>>(line.content.get()) {
+        Ok(blocks) => blocks,
+        // A hook may have left a plain text.
+        Err(_) => {
+            let text: String = serde_json::from_str(line.content.get()).ok()?;
+            vec![serde_json::value::to_raw_value(&json!({"type": "text", "text": text})).ok()?]
+        }
+    };
+    Some(Line {
+        role: line.role,
+        id: line.id.as_deref().and_then(MessageId::parse),
+        blocks,
+        tool_call_id: line.tool_call_id,
+        is_error: line.is_error.unwrap_or(false),
+    })
+}
+
+impl Line {
+    /// Ids of the calls an assistant's message makes.
+    fn calls(&self) -> Vec<String> {
+        #[derive(Deserialize)]
+        struct Block {
+            #[serde(rename = "type")]
+            kind: String,
+            id: Option<String>,
+        }
+        let blocks = self.blocks.iter().filter_map(|block| serde_json::from_str::<Block>(block.get()).ok());
+        blocks.filter(|block| block.kind == "tool_call").map(|block| block.id.unwrap_or_default()).collect()
+    }
+
+    fn message(self) -> Message {
+        Message::recorded(self.id, &self.role, self.tool_call_id.as_deref(), self.is_error, &self.blocks)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn conversation(dir: &Path) -> Conversation {
+        let path = dir.join("capsule/ctx/conversation.jsonl");
+        Conversation { path, capsule: "capsule".into(), file: State::Closed }
+    }
+
+    fn blocks(text: &str) -> Vec<Box<RawValue>> {
+        serde_json::from_str(text).unwrap()
+    }
+
+    fn wires(messages: &[Message]) -> Vec<String> {
+        messages.iter().map(|message| message.wire.get().to_owned()).collect()
+    }
+
+    #[test]
+    fn what_was_recorded_is_loaded_as_it_was_sent() {
+        let dir = tempfile::tempdir().unwrap();
+        let call = r#"[{"type":"tool_call","id":"c1","name":"t","input":{"n":1.50}}]"#;
+        let messages = [
+            Message::user("hi").fenced_by("task:event"),
+            Message::assistant(&blocks(call)),
+            Message::tool("c1", true, "no"),
+            Message::assistant(&blocks(r#"[{"type":"text","text":"bye"}]"#)),
+        ];
+        let mut record = conversation(dir.path());
+        messages.iter().for_each(|message| record.append(message));
+        let loaded = conversation(dir.path()).load().unwrap();
+        assert_eq!(wires(&loaded), wires(&messages));
+        assert_eq!(loaded[0].id, messages[0].id);
+
+        let text = std::fs::read_to_string(&record.path).unwrap();
+        let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines[0]["type"], "murmur.record");
+        assert_eq!(lines[1]["fence"], "task:event");
+        assert_eq!(lines[3]["tool_call_id"], "c1");
+    }
+
+    #[test]
+    fn a_torn_line_costs_itself_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut record = conversation(dir.path());
+        record.append(&Message::user("one"));
+        let mut file = OpenOptions::new().append(true).open(&record.path).unwrap();
+        file.write_all(br#"{"role":"assist"#).unwrap();
+        let mut record = conversation(dir.path());
+        record.append(&Message::user("two"));
+        assert_eq!(record.load().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn unanswered_calls_and_answers_to_nothing_are_not_loaded() {
+        let text = [
+            r#"{"role":"user","content":"plain"}"#,
+            r#"{"role":"tool","tool_call_id":"x","content":[]}"#,
+            r#"{"role":"assistant","content":[{"type":"tool_call","id":"a"},{"type":"tool_call","id":"b"}]}"#,
+            r#"{"role":"tool","tool_call_id":"a","content":[]}"#,
+            r#"{"role":"user","content":[{"type":"text","text":"next"}]}"#,
+            r#"{"no":"role"}"#,
+            "not json",
+        ]
+        .join("\n");
+        let loaded = wires(&read_messages(text.as_bytes()));
+        assert_eq!(loaded.len(), 2, "{loaded:?}");
+        assert!(loaded[0].contains(r#"{"type":"text","text":"plain"}"#));
+    }
+
+    #[test]
+    fn a_link_in_the_records_place_is_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut record = conversation(dir.path());
+        std::fs::create_dir_all(record.path.parent().unwrap()).unwrap();
+        std::fs::write(dir.path().join("victim"), "").unwrap();
+        std::os::unix::fs::symlink(dir.path().join("victim"), &record.path).unwrap();
+        record.append(&Message::user("x"));
+        assert_eq!(std::fs::read(dir.path().join("victim")).unwrap(), b"");
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic_the_reader(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = read_messages(&bytes);
+        }
+    }
+}
