@@ -4,6 +4,7 @@
 //! what runs inside `mur __guest-worker <kind>`. [`protocol`] lies between them and [`engine`] is the one place that
 //! configures wasmtime, for compiling and for running.
 
+pub mod clock;
 pub mod engine;
 pub mod guest;
 pub mod protocol;

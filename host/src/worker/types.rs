@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use crate::diagnostics::{Diagnostic, codes};
 use crate::egress::{HttpError, HttpRequest, HttpResponse};
 
@@ -245,7 +247,7 @@ pub struct ProcessRequest {
     /// Its arguments.
     pub args: Vec<String>,
     /// Bytes for its standard input.
-    pub stdin: Option<Vec<u8>>,
+    pub stdin: Option<Bytes>,
     /// Variables set for it.
     pub env: Vec<(String, String)>,
     /// How long it may run, in milliseconds.
@@ -260,9 +262,9 @@ pub struct ProcessOutcome {
     /// The signal of one that was killed.
     pub signal: Option<i32>,
     /// What it wrote to its standard output.
-    pub stdout: Vec<u8>,
+    pub stdout: Bytes,
     /// What it wrote to its standard error.
-    pub stderr: Vec<u8>,
+    pub stderr: Bytes,
     /// Whether either was cut.
     pub truncated: bool,
 }
