@@ -11,6 +11,7 @@ mod host_calls;
 mod members;
 mod prompt;
 pub mod provided;
+mod read_only;
 mod results;
 mod retry;
 mod run;

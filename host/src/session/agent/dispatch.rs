@@ -10,6 +10,7 @@ use super::fence::fenced;
 use super::host_calls::ArtifactCall;
 use super::members::Reply;
 use super::provided::{CALL_MEMBER, END_WITHOUT_ANSWER, SESSION_STATUS};
+use super::read_only::{self, Denied};
 use super::run::{Ended, TaskRun};
 use super::wire::{Message, ToolCall, reserved};
 use crate::diagnostics::codes;
@@ -60,6 +61,11 @@ impl TaskRun<'_> {
     pub(super) async fn dispatch(&mut self, turn: u32, call: &ToolCall) -> Result<Message, Ended> {
         let started = Instant::now();
         let tool = self.agent.ctx.inventory.get(&call.name).cloned();
+        if let Some(denied) =
+            tool.as_ref().filter(|tool| missing(tool, &call.input).is_empty()).and_then(|tool| self.denied(tool, call))
+        {
+            return self.deny(turn, call, &denied);
+        }
         let done = match &tool {
             None => Done::failed(format!("tool '{}' is not declared in manifest allowlist", call.name)),
             Some(tool) => match missing(tool, &call.input) {
@@ -235,6 +241,31 @@ impl TaskRun<'_> {
         }
         self.without_answer = Some(reason.to_owned());
         Done::answered(json!({"status": "ending", "caller": caller.as_str()}).to_string())
+    }
+
+    /// A write that `read_only` covers.
+    fn denied(&self, tool: &Tool, call: &ToolCall) -> Option<Denied> {
+        let ctx = &self.agent.ctx;
+        let read_only = &ctx.capsule.capabilities.filesystem.read_only;
+        if tool.kind != ToolKind::Wasm || read_only.is_empty() {
+            return None;
+        }
+        let input = serde_json::from_str(call.input.get()).ok()?;
+        read_only::denied(read_only, &ctx.dirs.work, &self.folder_of(tool), &tool.input_schema, &input)
+    }
+
+    /// The call is not made and leaves no `tool_call` line.
+    fn deny(&mut self, turn: u32, call: &ToolCall, denied: &Denied) -> Result<Message, Ended> {
+        let reason = format!(
+            "tool '{}' was not called: it would write to '{}', and '{}' is read-only here",
+            call.name, denied.path, denied.rule
+        );
+        let record = json!({
+            "turn": turn, "call": "tool", "target": call.name, "path": denied.path, "rule": denied.rule,
+            "signal": denied.signal, "reason": reason,
+        });
+        self.agent.ctx.trace.record("protected_path_denied", self.turn_node(), record)?;
+        Ok(Message::tool(&call.id, true, &reason))
     }
 
     fn refuse_input(&mut self, turn: u32, call: &ToolCall, missing: Vec<String>) -> Result<Done, Ended> {
