@@ -77,3 +77,36 @@ pub struct RunRequest {
     /// Door tokens in the readiness line.
     pub readiness_tokens: bool,
 }
+
+#[cfg(test)]
+pub mod testing {
+    //! A launch as the bare command line asks for it.
+
+    use super::*;
+
+    /// `mur run` without flags.
+    pub fn request() -> RunRequest {
+        RunRequest {
+            start: Start::now(),
+            source: Source::Manifest("murmur.yaml".into()),
+            task: None,
+            system_prompt: None,
+            deadline: None,
+            inherited_deadline: None,
+            context: None,
+            resume: None,
+            forget_session: false,
+            task_acceptance: None,
+            after_task: None,
+            place: None,
+            bind: IpAddr::from([127, 0, 0, 1]),
+            containment: None,
+            explain_scope: false,
+            json: false,
+            verbose: false,
+            no_env_file: false,
+            spawn_grant_stdin: false,
+            readiness_tokens: false,
+        }
+    }
+}

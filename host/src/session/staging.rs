@@ -1,0 +1,199 @@
+//! Staging up to the point where something is created: everything a launch can be refused for on what it declares,
+//! what is installed and what the host can back. A refusal here leaves nothing behind.
+
+mod artifacts;
+mod driver;
+mod network;
+mod source;
+mod task;
+mod unserved;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+pub use artifacts::Part;
+pub use network::Networks;
+pub use source::{Loaded, load};
+
+use super::context::{Driver, SystemPrompt};
+use super::deadline::Deadline;
+use super::environment::HostEnvironment;
+use super::order::{Joined, Spawner};
+use super::request::RunRequest;
+use crate::artifacts::lock::Lock;
+use crate::containment::{Class, Floors, InForce, class_in_force};
+use crate::credentials::channel::Membership;
+use crate::diagnostics::{Diagnostic, Result, codes, output};
+use crate::ids::{ContextId, FormationId};
+use crate::manifest::{Capsule, covers_loopback_http};
+use crate::paths::MurmurHome;
+use crate::plugins::Registry;
+
+/// A launch that nothing stands in the way of; nothing is created yet.
+pub struct Plan {
+    /// What was asked for.
+    pub request: RunRequest,
+    /// The operator's `~/.murmur`.
+    pub home: MurmurHome,
+    /// The formation it belongs to.
+    pub formation: Option<FormationId>,
+    /// Who delegated to it.
+    pub spawner: Option<Spawner>,
+    /// What the formation channel said.
+    pub membership: Option<Arc<Membership>>,
+    /// The manifest as launched.
+    pub capsule: Arc<Capsule>,
+    /// The manifest's text.
+    pub manifest: Vec<u8>,
+    /// The plugins.
+    pub registry: Registry,
+    /// `sinks:` of the global configuration.
+    pub sinks: Vec<crate::config::PluginConfig>,
+    /// `host_paths:` of the global configuration.
+    pub host_paths: Vec<crate::config::HostPath>,
+    /// `spend.machine_tokens_per_day`.
+    pub machine_tokens_per_day: Option<u64>,
+    /// Variables of the host, for `env.allow`.
+    pub host: HostEnvironment,
+    /// The class in force.
+    pub in_force: InForce,
+    /// Every artifact of the manifest.
+    pub parts: Vec<Part>,
+    /// The driver choice.
+    pub driver: Driver,
+    /// Who may send where.
+    pub networks: Networks,
+    /// The prompt.
+    pub prompt: SystemPrompt,
+    /// The launch's own text, and whether it came from `--task`.
+    pub task: Option<Vec<u8>>,
+    /// The deadline.
+    pub deadline: Option<Deadline>,
+    /// `--context`.
+    pub context: Option<ContextId>,
+    /// The work folder, when it is given; else the parent of the one to be made.
+    pub place: WorkPlace,
+    /// A lock to be written once staging has succeeded, and the project it belongs to.
+    pub new_lock: Option<(PathBuf, Lock)>,
+    /// Warnings for stderr and the log.
+    pub warnings: Vec<Diagnostic>,
+}
+
+/// The work folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WorkPlace {
+    /// Given and there: resolved.
+    Given(PathBuf),
+    /// `<root>/<ses_id>` is to be made.
+    Under(PathBuf),
+}
+
+impl WorkPlace {
+    /// The directory whose records group the session's records go to.
+    pub fn root(&self) -> &PathBuf {
+        match self {
+            Self::Given(root) | Self::Under(root) => root,
+        }
+    }
+}
+
+/// Checks everything, in the order of refusals.
+pub fn plan(request: RunRequest, joined: Joined, loaded: Loaded) -> Result<Plan> {
+    let Loaded { source, capsule, config, registry, stores, host, mut warnings, in_force, place } = loaded;
+    let parts = artifacts::resolve(&capsule, &source, &stores, &joined.home)?;
+    let driver = driver::choose(&capsule, &parts.parts, &mut warnings)?;
+    let networks = network::plan(&capsule, &parts.parts, &config, &joined.home, &host, &mut warnings)?;
+    let prompt = source.prompt(&capsule, &request, &parts.parts)?;
+    let task = task::of_launch(request.task.as_deref(), &place, joined.membership.is_some())?;
+    let lifecycle = &capsule.lifecycle;
+    let deadline =
+        Deadline::earliest(request.start, request.deadline, request.inherited_deadline, lifecycle.deadline_notice_secs);
+    let context = request.context.as_deref().and_then(ContextId::parse);
+    if let Some(warning) = unreachable_peers(&capsule, joined.membership.as_ref()) {
+        warnings.push(warning);
+    }
+    // A class whose library cannot be had is refused before anything is created.
+    if in_force.class != Class::Unconfined {
+        registry.containment_library(in_force.class)?;
+    }
+    Ok(Plan {
+        home: joined.home,
+        formation: joined.formation,
+        spawner: joined.spawner,
+        membership: joined.membership.map(Arc::new),
+        manifest: source.manifest,
+        capsule: Arc::new(capsule),
+        registry,
+        sinks: config.sinks,
+        host_paths: config.host_paths,
+        machine_tokens_per_day: config.machine_tokens_per_day,
+        host,
+        in_force,
+        parts: parts.parts,
+        driver,
+        networks,
+        prompt,
+        task,
+        deadline,
+        context,
+        place,
+        new_lock: parts.new_lock,
+        warnings,
+        request,
+    })
+}
+
+/// The class in force for a launch.
+fn containment(request: &RunRequest, capsule: &Capsule, config: Option<Class>, inside: bool) -> Result<InForce> {
+    let flag = request
+        .containment
+        .as_deref()
+        .map(|text| {
+            text.parse::<Class>().map_err(|_| {
+                let what = format!("--containment: '{text}' is none of advisory, scoped, sealed, unconfined");
+                Diagnostic::new(codes::E_IO_003, what)
+            })
+        })
+        .transpose()?;
+    class_in_force(&Floors {
+        manifest: capsule.capabilities.containment,
+        config,
+        flag,
+        workdir_exec: capsule.capabilities.filesystem.workdir_exec,
+        records_in_workdir: inside,
+    })
+}
+
+/// The warning of a member that may call others and cannot reach any door.
+fn unreachable_peers(capsule: &Capsule, membership: Option<&Membership>) -> Option<Diagnostic> {
+    let membership = membership.filter(|membership| !membership.callees.is_empty())?;
+    let rules = capsule.capabilities.network_rules().ok()?;
+    if covers_loopback_http(&rules) {
+        return None;
+    }
+    let callees: Vec<&str> = membership.callees.iter().map(|callee| callee.name.as_str()).collect();
+    Some(Diagnostic::new(
+        codes::W_RUN_008,
+        format!(
+            "member '{}' may call {}, but capabilities.network.allow reaches no member's door: every call will fail; \
+             declare the entry localhost",
+            membership.member,
+            callees.join(", ")
+        ),
+    ))
+}
+
+/// Prints warnings of the launch on stderr; those that have a log keep them there too.
+pub fn say(warnings: &[Diagnostic]) {
+    for warning in warnings {
+        match warning.code() {
+            codes::W_SEC_019 => output::stderr_line(&format!("[murmur-artifact] {}", warning.warning_line())),
+            codes::W_SEC_032 | codes::W_RUN_007 | codes::W_REG_001 => output::stderr_line(&warning.warning_line()),
+            _ => output::runtime_warning(warning),
+        }
+    }
+}
+
+/// By bare name.
+pub type ByName<T> = BTreeMap<String, T>;

@@ -1,0 +1,335 @@
+//! The capsule of a launch: a project's manifest or an installed archive, with what flags replace of it.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Component, Path, PathBuf};
+
+use super::{Part, WorkPlace, containment, unserved};
+use crate::artifacts::store::{Stores, Verified};
+use crate::artifacts::{ArtifactName, Digest, Lock, Version};
+use crate::config::Config;
+use crate::containment::InForce;
+use crate::diagnostics::{Diagnostic, Result, codes};
+use crate::ids::ContextId;
+use crate::manifest::{self, Acceptance, AfterTask, Capsule, Prompt};
+use crate::paths::{MurmurHome, resolve_through_existing};
+use crate::plugins::Registry;
+use crate::session::agent::provided::RESERVED;
+use crate::session::context::SystemPrompt;
+use crate::session::environment::{self, HostEnvironment};
+use crate::session::order::Joined;
+use crate::session::request::{Place, RunRequest, Source};
+
+/// Where a manifest came from and what is found relative to it.
+pub struct Origin {
+    /// The manifest's text.
+    pub manifest: Vec<u8>,
+    /// Its directory; of an installed capsule the project it runs in.
+    pub dir: PathBuf,
+    /// The archive of an installed capsule.
+    pub archive: Option<Verified>,
+    /// The project whose lock binds this launch.
+    pub locked_by: Option<PathBuf>,
+    /// Whether a lock is written when there is none.
+    pub may_lock: bool,
+}
+
+/// A capsule that was read, and what was read along with it; `--explain-scope` needs no more.
+pub struct Loaded {
+    pub(super) source: Origin,
+    /// The manifest as launched.
+    pub capsule: Capsule,
+    pub(super) config: Config,
+    pub(super) registry: Registry,
+    pub(super) stores: Stores,
+    pub(super) host: HostEnvironment,
+    /// What has to be warned of so far.
+    pub warnings: Vec<Diagnostic>,
+    /// The class in force.
+    pub in_force: InForce,
+    /// The work folder.
+    pub place: WorkPlace,
+}
+
+/// Reads the capsule and makes every check that needs no artifact.
+pub fn load(request: &RunRequest, joined: &Joined) -> Result<Loaded> {
+    let current = std::env::current_dir()
+        .map_err(|error| Diagnostic::new(codes::E_IO_003, format!("the current directory cannot be read: {error}")))?;
+    if request.resume.is_some() {
+        if request.context.is_some() {
+            return Err(Diagnostic::new(
+                codes::E_RUN_015,
+                "--resume names a context itself, so --context cannot be given",
+            )
+            .hint("pass one of the two"));
+        }
+        return Err(unserved::flag("--resume"));
+    }
+    let project = project_of(request, &current);
+    let host = match (&project, request.no_env_file) {
+        (Some(project), false) => HostEnvironment::with_file_near(project)?,
+        _ => HostEnvironment::default(),
+    };
+    let config = Config::load(&joined.home, &current)?;
+    for line in &config.warnings {
+        crate::diagnostics::output::stderr_line(line);
+    }
+    let mut registry = Registry::new(&joined.home, &config.plugins);
+    let stores = Stores::open(&joined.home, project.as_deref(), &config, &mut registry)?;
+    let source = read_source(request, project.as_deref(), &current, &stores)?;
+    let (mut capsule, mut warnings) = manifest::read_capsule(&source.manifest, manifest::FILE_NAME)?;
+    for note in &capsule.notes {
+        crate::diagnostics::output::stderr_line(note);
+    }
+    warnings.extend(environment::check_allow(&capsule.capabilities.env.allow, strip(&capsule))?);
+    apply_lifecycle(&mut capsule, request)?;
+    check_names(&capsule)?;
+    check_flags(&capsule, request)?;
+    let place = work_place(request, &source.dir)?;
+    let inside = is_inside(&joined.home, place.root());
+    let in_force = containment(request, &capsule, config.containment, inside)?;
+    unserved::check(&capsule)?;
+    Ok(Loaded { source, capsule, config, registry, stores, host, warnings, in_force, place })
+}
+
+/// The project stores, lock and `.env` are resolved from.
+fn project_of(request: &RunRequest, current: &Path) -> Option<PathBuf> {
+    match &request.source {
+        Source::Manifest(path) => {
+            let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            Some(resolve_through_existing(dir))
+        }
+        Source::Capsule { store_root: Some(root), .. } => Some(resolve_through_existing(root)),
+        Source::Capsule { store_root: None, .. } => current
+            .ancestors()
+            .find(|dir| dir.join(manifest::FILE_NAME).is_file() || dir.join("roster.yaml").is_file())
+            .map(Path::to_path_buf),
+    }
+}
+
+fn read_source(request: &RunRequest, project: Option<&Path>, current: &Path, stores: &Stores) -> Result<Origin> {
+    match &request.source {
+        Source::Manifest(path) => {
+            let dir = project.unwrap_or(current).to_path_buf();
+            let manifest = manifest::read_file(path)?;
+            Ok(Origin { manifest, archive: None, locked_by: Some(dir.clone()), dir, may_lock: true })
+        }
+        Source::Capsule { name, version, sha256, store_root } => {
+            let archive = installed(name, version, sha256.as_deref(), stores)?;
+            let text = archive.archive.manifest_text().map_err(|error| error.diagnostic(&archive.reference()))?;
+            let dir = project.unwrap_or(current).to_path_buf();
+            let locked_by = store_root.is_some().then(|| dir.clone());
+            Ok(Origin { manifest: text.into_bytes(), archive: Some(archive), dir, locked_by, may_lock: false })
+        }
+    }
+}
+
+/// The archive of an installed capsule, its bytes compared with what admission bound.
+fn installed(name: &str, version: &str, sha256: Option<&str>, stores: &Stores) -> Result<Verified> {
+    let name = ArtifactName::parse_argument(name)?;
+    let version = Version::parse(version).map_err(|fault| fault.diagnostic())?;
+    let found = stores.find(&name, &version)?.ok_or_else(|| {
+        Diagnostic::new(
+            codes::E_RUN_008,
+            format!("missing artifacts: {name}@{version} (looked in {})", stores.searched(&name)),
+        )
+        .hint(format!("install it: mur install {name}@{version}"))
+    })?;
+    let verified = stores.read(&found)?;
+    if let Some(text) = sha256 {
+        let bound = Digest::parse(text)
+            .ok_or_else(|| Diagnostic::new(codes::E_IO_003, format!("--capsule-sha256: '{text}' is not a SHA-256")))?;
+        if bound != verified.sha256 {
+            return Err(Diagnostic::new(
+                codes::E_RUN_047,
+                format!(
+                    "{name}@{version} changed since admission: it was bound to {bound}, and is now {}",
+                    verified.sha256
+                ),
+            )
+            .hint("launch the formation again"));
+        }
+    }
+    Ok(verified)
+}
+
+fn strip(capsule: &Capsule) -> &[String] {
+    capsule.capabilities.shell.as_ref().map(|shell| shell.strip_env.as_slice()).unwrap_or_default()
+}
+
+/// The two keys a launch may replace.
+fn apply_lifecycle(capsule: &mut Capsule, request: &RunRequest) -> Result<()> {
+    let bad = |flag: &str, text: &str, expected: &str| {
+        Diagnostic::new(codes::E_IO_003, format!("{flag}: '{text}' is none of {expected}"))
+    };
+    if let Some(text) = &request.task_acceptance {
+        capsule.lifecycle.task_acceptance =
+            Acceptance::parse(text).ok_or_else(|| bad("--lifecycle-task-acceptance", text, "none, single, queue"))?;
+    }
+    if let Some(text) = &request.after_task {
+        capsule.lifecycle.after_task =
+            AfterTask::parse(text).ok_or_else(|| bad("--lifecycle-after-task", text, "exit, sleep"))?;
+    }
+    if capsule.lifecycle.task_acceptance == Acceptance::Queue && capsule.lifecycle.queue_depth == 0 {
+        return Err(Diagnostic::new(
+            codes::E_MAN_003,
+            "murmur.yaml: invalid lifecycle config for 'lifecycle.queue_depth': 0 holds no waiting task, and \
+             task_acceptance is queue",
+        )
+        .hint("set lifecycle.queue_depth to 1 or more"));
+    }
+    Ok(())
+}
+
+/// No tool name twice, none the runtime answers itself.
+fn check_names(capsule: &Capsule) -> Result<()> {
+    for (index, entry) in capsule.artifacts.iter().enumerate() {
+        let bare = entry.bare();
+        if RESERVED.contains(&bare) {
+            return Err(Diagnostic::new(
+                codes::E_CAP_013,
+                format!("artifact '{}' would be called '{bare}', which the runtime answers itself", entry.name),
+            )
+            .hint(format!("rename or drop it; reserved are {}", RESERVED.join(", "))));
+        }
+        if let Some(other) = capsule.artifacts[..index].iter().find(|other| other.bare() == bare) {
+            return Err(Diagnostic::new(
+                codes::E_CAP_020,
+                format!("'{}' and '{}' would both be called '{bare}'", other.name, entry.name),
+            )
+            .hint("declare one of them"));
+        }
+    }
+    Ok(())
+}
+
+/// Flags that need an agent capsule, or a certain form.
+fn check_flags(capsule: &Capsule, request: &RunRequest) -> Result<()> {
+    if let Some(context) = &request.context
+        && ContextId::parse(context).is_none()
+    {
+        return Err(Diagnostic::new(codes::E_CAP_011, format!("--context: '{context}' is not one path segment"))
+            .hint("a context id holds no '/', does not begin with '.', and is not empty"));
+    }
+    if request.forget_session {
+        return Err(Diagnostic::new(
+            codes::E_RUN_039,
+            "--forget-session is of use only under inference.transport: process",
+        )
+        .hint("leave it out"));
+    }
+    if capsule.inference.is_none() {
+        for (flag, given) in
+            [("--system-prompt", request.system_prompt.is_some()), ("--deadline", request.deadline.is_some())]
+        {
+            if given {
+                return Err(Diagnostic::new(
+                    codes::E_IO_003,
+                    format!("{flag} needs a capsule with an inference: block"),
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn work_place(request: &RunRequest, dir: &Path) -> Result<WorkPlace> {
+    let Some(Place { dir: given, identity }) = &request.place else {
+        return Ok(WorkPlace::Under(resolve_through_existing(&dir.join("workdir"))));
+    };
+    let refused = |why: &str| {
+        Diagnostic::new(codes::E_IO_003, format!("--workdir: '{}' {why}", given.display()))
+            .hint("name a directory that is there")
+    };
+    let resolved = fs::canonicalize(given).map_err(|error| refused(&format!("cannot be used: {error}")))?;
+    let meta = fs::metadata(&resolved).map_err(|error| refused(&format!("cannot be used: {error}")))?;
+    if !meta.is_dir() {
+        return Err(refused("is not a directory"));
+    }
+    if let Some(expected) = identity {
+        let found = format!("{}:{}", meta.dev(), meta.ino());
+        if found != *expected {
+            return Err(Diagnostic::new(
+                codes::E_RUN_051,
+                format!("--workdir: '{}' is {found}, and {expected} was meant", given.display()),
+            )
+            .hint("nothing was written"));
+        }
+    }
+    Ok(WorkPlace::Given(resolved))
+}
+
+/// Whether the work folder holds the runtime's own records or session directories.
+fn is_inside(home: &MurmurHome, root: &Path) -> bool {
+    [home.sessions(), home.records()].iter().any(|dir| resolve_through_existing(dir).starts_with(root))
+}
+
+impl Origin {
+    /// The lock that binds the launch.
+    pub fn lock(&self) -> Result<Option<Lock>> {
+        self.locked_by.as_deref().map(Lock::read).transpose().map(Option::flatten)
+    }
+
+    /// The prompt of the launch.
+    pub fn prompt(&self, capsule: &Capsule, request: &RunRequest, parts: &[Part]) -> Result<SystemPrompt> {
+        if let Some(text) = &request.system_prompt {
+            let text = text.trim();
+            return Ok(SystemPrompt { text: (!text.is_empty()).then(|| text.to_owned()), from_cli: true });
+        }
+        let prompt = capsule.inference.as_ref().map(|inference| &inference.system_prompt);
+        let text = match prompt {
+            None | Some(Prompt::None) => None,
+            Some(Prompt::Inline(text)) => Some(text.clone()),
+            Some(Prompt::File(path)) => Some(self.prompt_file(path)?),
+            Some(Prompt::Artifact(name)) => Some(prompt_artifact(name, parts)?),
+        };
+        Ok(SystemPrompt { text, from_cli: false })
+    }
+
+    fn prompt_file(&self, path: &str) -> Result<String> {
+        let refused = |why: &dyn std::fmt::Display| {
+            Diagnostic::new(codes::E_RUN_009, format!("inference.system_prompt_file '{path}' cannot be read: {why}"))
+                .hint("the path is relative to the manifest; pack the file with requires_files")
+        };
+        let bytes = match &self.archive {
+            Some(verified) => {
+                let name: PathBuf = Path::new(path).components().filter(|part| *part != Component::CurDir).collect();
+                let read = verified.archive.read(&name.to_string_lossy()).map_err(|error| refused(&error))?;
+                read.ok_or_else(|| refused(&"it is not in the archive"))?.to_vec()
+            }
+            None => fs::read(self.dir.join(path)).map_err(|error| refused(&error))?,
+        };
+        String::from_utf8(bytes).map_err(|_| refused(&"it is not UTF-8"))
+    }
+}
+
+fn prompt_artifact(name: &str, parts: &[Part]) -> Result<String> {
+    let part = parts.iter().find(|part| part.entry.name == name || part.entry.bare() == name);
+    part.and_then(|part| part.skill.clone()).ok_or_else(|| {
+        Diagnostic::new(codes::E_RUN_009, format!("inference.system_prompt_artifact '{name}' holds no skill text"))
+            .hint("declare the skill in artifacts: with prompt_payload: true")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_work_folder_is_resolved_and_its_identity_compared() {
+        let dir = tempfile::tempdir().unwrap();
+        let real = fs::canonicalize(dir.path()).unwrap();
+        let link = real.join("link");
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+        let meta = fs::metadata(&real).unwrap();
+        let mut request = crate::session::request::testing::request();
+        request.place = Some(Place { dir: link, identity: Some(format!("{}:{}", meta.dev(), meta.ino())) });
+        assert_eq!(work_place(&request, &real).unwrap(), WorkPlace::Given(real.clone()));
+        request.place = Some(Place { dir: real.clone(), identity: Some("1:1".into()) });
+        assert_eq!(work_place(&request, &real).unwrap_err().code(), codes::E_RUN_051);
+        request.place = Some(Place { dir: real.join("none"), identity: None });
+        assert_eq!(work_place(&request, &real).unwrap_err().code(), codes::E_IO_003);
+        request.place = None;
+        assert_eq!(work_place(&request, &real).unwrap(), WorkPlace::Under(real.join("workdir")));
+    }
+}

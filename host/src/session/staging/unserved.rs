@@ -1,0 +1,55 @@
+//! What this version reads and does not run: refused by name rather than ignored.
+
+use crate::diagnostics::{Diagnostic, Result, codes};
+use crate::manifest::{Capsule, Role, Transport};
+
+/// Refuses a capsule that declares something this version cannot do.
+pub fn check(capsule: &Capsule) -> Result<()> {
+    let Some(inference) = &capsule.inference else {
+        return Err(refused("a capsule without inference: (a script capsule)"));
+    };
+    if inference.transport == Transport::Process {
+        return Err(refused("inference.transport: process"));
+    }
+    if !inference.alternates.is_empty() {
+        return Err(refused("inference.alternates"));
+    }
+    for (index, entry) in capsule.artifacts.iter().enumerate() {
+        if entry.runtime == Role::Hook {
+            return Err(refused(&format!("artifacts[{index}] '{}' with runtime: hook", entry.name)));
+        }
+    }
+    let capabilities = &capsule.capabilities;
+    let lifecycle = &capsule.lifecycle;
+    let declared = [
+        ("capabilities.shell", capabilities.shell.is_some()),
+        ("capabilities.spawn.allow", !capabilities.spawn_allow.is_empty()),
+        ("capabilities.install", capabilities.install.is_some()),
+        ("capabilities.plan.submit", capabilities.plan_submit),
+        ("capabilities.peer_fetch", !capabilities.peer_fetch.is_empty()),
+        ("exports.files", capsule.exports.files.is_some()),
+        ("exports.peer_files", capsule.exports.peer_files.is_some()),
+        ("control", capsule.control.is_some()),
+        ("lifecycle.keep_working", lifecycle.keep_working.is_some()),
+        ("lifecycle.done_check", lifecycle.done_check.is_some()),
+        ("observability.otel_endpoint", capsule.observability.otel_endpoint.is_some()),
+    ];
+    match declared.iter().find(|(_, given)| *given) {
+        Some((key, _)) => Err(refused(key)),
+        None => Ok(()),
+    }
+}
+
+/// Refuses a flag this version cannot act on.
+pub fn flag(name: &str) -> Diagnostic {
+    Diagnostic::new(codes::E_IO_003, format!("{name} is not served by this version of mur"))
+        .hint(format!("start a new session without {name}"))
+}
+
+fn refused(what: &str) -> Diagnostic {
+    Diagnostic::new(
+        codes::E_MAN_003,
+        format!("murmur.yaml: {what} is declared, and this version of mur does not run it"),
+    )
+    .hint("remove it, or run the capsule with a version that does")
+}
