@@ -10,7 +10,6 @@ mod gateway;
 mod grants;
 mod inference;
 mod known;
-pub mod name;
 mod network_rule;
 mod read;
 mod settings;
@@ -23,6 +22,7 @@ pub use artifact::{
     ArtifactManifest, Execution, HookBinding, HookContract, ModelLimits, UpstreamAuth, read_artifact, upstream_auth,
 };
 pub use gateway::{ApiKey, Gateway};
+pub(crate) use gateway::{check_endpoint, is_credential_name};
 pub use grants::{
     Capabilities, EntryCapabilities, EnvGrant, Filesystem, Install, InterpreterRuntime, Limits, NetworkGrant,
     Resources, RuntimeDir, Shell, StagedRuntime, State,
@@ -214,6 +214,23 @@ pub fn check_scope(field: &str, scope: &str) -> Result<()> {
                 None => return refused("leads out of the work folder"),
             },
         }
+    }
+    Ok(())
+}
+
+/// Checks the name of a state or record store: one path segment without a leading dot.
+///
+/// # Errors
+/// The reason in words.
+pub fn check_segment(text: &str) -> std::result::Result<(), String> {
+    if text.is_empty() {
+        return Err("it is empty".to_owned());
+    }
+    if text.contains('/') || text.contains('\0') {
+        return Err("it is not one path segment".to_owned());
+    }
+    if text.starts_with('.') {
+        return Err("it begins with a dot".to_owned());
     }
     Ok(())
 }

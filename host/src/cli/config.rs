@@ -1,13 +1,49 @@
 //! `mur config`.
 
+use clap::Subcommand;
+
 use crate::cli::Outcome;
-use crate::diagnostics::{Diagnostic, codes};
+use crate::config::set::{Target, set};
+use crate::diagnostics::{Diagnostic, codes, output};
+use crate::paths::MurmurHome;
 
 /// Flags of `mur config`.
 #[derive(clap::Args)]
-pub struct Args {}
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Set one value: inference.provider, inference.model, inference.endpoint, credentials.<NAME>, …
+    Set {
+        /// The key, for example credentials.ANTHROPIC_API_KEY
+        key: String,
+        /// The value; it is never printed
+        value: String,
+        /// Write ~/.murmur/config.yaml instead of ./.murmur/config.yaml
+        #[arg(short, long)]
+        global: bool,
+    },
+}
 
 /// Runs the command.
-pub fn run(_args: Args) -> Outcome {
-    Err(Diagnostic::new(codes::E_IO_003, "this command is not built yet"))
+pub fn run(args: Args) -> Outcome {
+    let Command::Set { key, value, global } = args.command;
+    let shown = if global {
+        set(Target::Global(&MurmurHome::from_env()?), &key, &value)?
+    } else {
+        let cwd = std::env::current_dir().map_err(|error| {
+            Diagnostic::new(codes::E_IO_003, format!("the current directory cannot be read: {error}"))
+        })?;
+        set(Target::Project(&cwd), &key, &value)?
+    };
+    output::stdout_line(&format!("Set {key} in {shown}"));
+    if key == "inference.api_key" {
+        output::stderr_line(
+            "note: mur run does not read inference.api_key; a capsule's key is credentials.<NAME>, which its gateway names",
+        );
+    }
+    Ok(0)
 }

@@ -12,7 +12,7 @@ use crate::yaml::{self, Node};
 /// What an artifact says about itself. Keys of other kinds are ignored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ArtifactManifest {
-    /// As written; [`super::name::check_part`] decides.
+    /// As written; the name rule is checked by who files it.
     pub name: String,
     /// Text, as written.
     pub version: String,

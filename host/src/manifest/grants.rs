@@ -211,6 +211,6 @@ pub struct EntryCapabilities {
 /// `state`: a store of its own under `~/.murmur/state/`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
-    /// As written, the capsule's name by default; see [`super::name::check_segment`].
+    /// As written, the capsule's name by default; see [`super::check_segment`].
     pub store: String,
 }

@@ -15,7 +15,7 @@ pub struct Context {
     pub seed_overflow_margin: f64,
     /// Whether the conversation is recorded.
     pub record: bool,
-    /// Absent = the capsule's name. As written; see [`super::name::check_segment`].
+    /// Absent = the capsule's name. As written; see [`super::check_segment`].
     pub record_store: Option<String>,
     /// What is trimmed of a record.
     pub retain: Option<ContextRetain>,

@@ -1,8 +1,15 @@
 //! Admission: the checks that read the stores, and what an admitted roster is.
 
+use std::collections::HashMap;
+use std::rc::Rc;
+
 use serde::{Deserialize, Serialize};
 
-use crate::manifest::Retain;
+use super::{Checked, Member, Roster, warning};
+use crate::artifacts::lock::{Bound, Lock};
+use crate::artifacts::name::Digest;
+use crate::diagnostics::{Diagnostic, Result, codes};
+use crate::manifest::{Capsule, Lifecycle, Retain};
 
 /// An admitted roster, bound to the bytes that were read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -103,15 +110,140 @@ pub struct Crowded {
     pub fix: String,
 }
 
-/// Admits a roster: the shape and checks 1 to 5 first, then the stores, the lock, who serves peers, who authenticates.
+/// What admission needs of one member's artifact.
+#[derive(Clone, Debug)]
+pub struct Installed {
+    /// SHA-256 of the bytes that were read, by the host.
+    pub sha256: Digest,
+    /// What it declares.
+    pub capsule: Capsule,
+    /// What a lock would have to pin.
+    pub bound: Bound,
+}
+
+/// Where admission looks members up. Only `mur __admit` has real stores behind it.
+pub trait Source {
+    /// The installed capsule; the error is the reason in words, and a hint where the usual one does not serve.
+    fn installed(&mut self, member: &Member) -> std::result::Result<Installed, Reason>;
+    /// The project's lock, read when the first member is there.
+    fn lock(&mut self) -> Result<Option<Lock>>;
+}
+
+/// Why a member cannot be taken from a store.
+#[derive(Clone, Debug)]
+pub struct Reason {
+    /// A clause after `'<member>' (<capsule>@<version>): `.
+    pub text: String,
+    /// Instead of installing the capsule.
+    pub hint: Option<String>,
+}
+
+/// Checks 6 to 8 of a roster that has passed 2 to 5.
 ///
 /// # Errors
-/// `E-ROS-*` or `E-REG-005`: the first fault in the order of checks.
-pub fn admit(
-    text: &[u8],
-    project: &std::path::Path,
-    home: &crate::paths::MurmurHome,
-) -> crate::diagnostics::Result<Admitted> {
-    let _ = (text, project, home);
-    Err(crate::diagnostics::Diagnostic::new(crate::diagnostics::codes::E_IO_003, "admission is not built yet"))
+/// `E-ROS-007`, `E-REG-005`, `E-ROS-005`, `E-ROS-006`: the first fault in the order of checks; `E-RUN-003` for a lock
+/// that cannot be read.
+pub fn admit(roster: &Roster, checked: Checked, source: &mut dyn Source) -> Result<Admitted> {
+    let installed = installed(roster, source)?;
+    let members =
+        roster.members.iter().zip(&installed).map(|(member, installed)| admitted(member, installed)).collect();
+    let reach = match checked.edges {
+        None => Reach::All,
+        Some(edges) => Reach::Rules(edges),
+    };
+    let retain = installed[checked.entry].capsule.trace.retain;
+    let mut admitted = Admitted { members, reach, warnings: Vec::new(), retain };
+    called_members_serve(roster, &admitted)?;
+    doors_authenticate(roster, &admitted)?;
+    let lifecycles: Vec<Lifecycle> = installed.into_iter().map(|member| member.capsule.lifecycle.clone()).collect();
+    admitted.warnings = warning::crowded(&admitted, &lifecycles);
+    Ok(admitted)
+}
+
+/// Check 6: each member in turn is installed and agrees with the lock. Members of one coordinate share what was read.
+fn installed(roster: &Roster, source: &mut dyn Source) -> Result<Vec<Rc<Installed>>> {
+    let mut seen: HashMap<(&str, &str), Rc<Installed>> = HashMap::with_capacity(roster.members.len());
+    let mut lock: Option<Option<Lock>> = None;
+    let mut all = Vec::with_capacity(roster.members.len());
+    for (index, member) in roster.members.iter().enumerate() {
+        let coordinate = (member.capsule.as_str(), member.version.as_str());
+        if let Some(known) = seen.get(&coordinate) {
+            all.push(Rc::clone(known));
+            continue;
+        }
+        let installed = source.installed(member).map_err(|reason| not_installed(roster, index, &reason))?;
+        if lock.is_none() {
+            lock = Some(source.lock()?);
+        }
+        if let Some(Some(lock)) = &lock {
+            lock.agrees(&installed.bound).map_err(|conflict| unlike_lock(roster, index, &conflict))?;
+        }
+        let installed = Rc::new(installed);
+        seen.insert(coordinate, Rc::clone(&installed));
+        all.push(installed);
+    }
+    Ok(all)
+}
+
+fn not_installed(roster: &Roster, index: usize, reason: &Reason) -> Diagnostic {
+    let member = &roster.members[index];
+    let message = format!("member '{}' ({}): {}", member.name, member.coordinate(), reason.text);
+    let usual = || format!("mur install {}, or change the member's version", member.coordinate());
+    roster.refused_member(codes::E_ROS_007, index, &message).hint(reason.hint.clone().unwrap_or_else(usual))
+}
+
+fn unlike_lock(roster: &Roster, index: usize, conflict: &Diagnostic) -> Diagnostic {
+    let member = &roster.members[index];
+    let message = format!("member '{}' ({}): {}", member.name, member.coordinate(), conflict.message());
+    roster
+        .refused_member(codes::E_REG_005, index, &message)
+        .hint("change the member's version, or remove the stale entry from murmur.lock and install again")
+}
+
+fn admitted(member: &Member, installed: &Installed) -> AdmittedMember {
+    AdmittedMember {
+        name: member.name.clone(),
+        capsule: member.capsule.as_str().to_owned(),
+        version: member.version.as_str().to_owned(),
+        sha256: installed.sha256.hex(),
+        entry: member.entry,
+        serves_peers: installed.capsule.exports.peer_tasks,
+        authenticated: installed.capsule.network.authentication.is_some(),
+        holds: installed.capsule.lifecycle.holds(),
+    }
+}
+
+/// Check 7: every member a rule calls serves peers.
+fn called_members_serve(roster: &Roster, admitted: &Admitted) -> Result<()> {
+    let Reach::Rules(edges) = &admitted.reach else { return Ok(()) };
+    let refusing = edges.iter().map(|(_, to)| *to as usize).filter(|to| !admitted.members[*to].serves_peers).min();
+    let Some(index) = refusing else { return Ok(()) };
+    let member = &roster.members[index];
+    let message = format!(
+        "member '{}' ({}) is called by a rule and does not declare exports.peer_tasks.accept: true",
+        member.name,
+        member.coordinate()
+    );
+    Err(roster.refused_member(codes::E_ROS_005, index, &message).hint(format!(
+        "declare it in the capsule's murmur.yaml, rebuild and install it, or drop '{}' from to",
+        member.name
+    )))
+}
+
+/// Check 8: with any edge, every door asks who calls.
+fn doors_authenticate(roster: &Roster, admitted: &Admitted) -> Result<()> {
+    if !admitted.has_edges() {
+        return Ok(());
+    }
+    let Some(index) = admitted.members.iter().position(|member| !member.authenticated) else { return Ok(()) };
+    let member = &roster.members[index];
+    let message = format!(
+        "member '{}' ({}) does not declare network.authentication, which every member of a roster with edges needs",
+        member.name,
+        member.coordinate()
+    );
+    Err(roster.refused_member(codes::E_ROS_006, index, &message).hint(
+        "declare network.authentication: {scheme: bearer}, rebuild and install the capsule, or remove the reachability; it \
+         cannot stand beside capabilities.spawn.allow",
+    ))
 }

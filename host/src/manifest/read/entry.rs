@@ -1,8 +1,9 @@
 //! `artifacts[]` and the blocks of an entry.
 
 use super::super::fields::{Block, Field, Stem};
-use super::super::{ArtifactEntry, EntryCapabilities, Role, State, gateway, name};
+use super::super::{ArtifactEntry, EntryCapabilities, Role, State, gateway};
 use super::grants;
+use crate::artifacts::name::{ArtifactName, check_part};
 use crate::diagnostics::Result;
 
 pub(super) fn artifacts(top: &Block<'_>, capsule: &str, notes: &mut Vec<String>) -> Result<Vec<ArtifactEntry>> {
@@ -71,14 +72,17 @@ fn role(field: &Field<'_>) -> Result<Role> {
 
 fn check_name(field: &Field<'_>, text: &str, local: bool) -> Result<()> {
     if !local {
-        return name::check_full(text).map_err(|fault| field.name_fault(&fault.message, fault.hint));
+        return match ArtifactName::parse(text) {
+            Ok(_) => Ok(()),
+            Err(fault) => Err(field.name_fault(&fault.message(), fault.hint())),
+        };
     }
     if text.contains('/') {
         let message = format!("'{text}' has a scope, and an entry with a source is named without one");
         return Err(field.name_fault(&message, None));
     }
     let invalid = |why: String| field.name_fault(&format!("'{text}' is not a valid artifact name: {why}"), None);
-    name::check_part(text).map_err(invalid)
+    check_part(text).map_err(invalid)
 }
 
 /// The block as JSON. What is no mapping with text keys is kept as a value that staging refuses.

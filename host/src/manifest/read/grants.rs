@@ -5,8 +5,9 @@ use mur_plugin_api::Class;
 use super::super::fields::{Block, Field, Stem};
 use super::super::{
     Capabilities, EnvGrant, Filesystem, Install, InterpreterRuntime, Limits, NetworkGrant, Resources, RuntimeDir,
-    Shell, StagedRuntime, name,
+    Shell, StagedRuntime,
 };
+use crate::artifacts::name::{ArtifactName, NameFault, check_part};
 use crate::diagnostics::Result;
 
 const STEM: Stem = Stem::Of("capability config");
@@ -187,16 +188,16 @@ fn check_pattern(item: &Field<'_>) -> Result<()> {
         return Ok(());
     }
     let Some((scope, rest)) = pattern.split_once('/') else {
-        let message = format!("'{pattern}' is not a full artifact name: an artifact is named <scope>/<name>");
-        return Err(item.name_fault(&message, Some(name::scoped_forms(pattern.trim_end_matches('*')))));
+        let fault = NameFault::Bare(pattern.clone());
+        return Err(item.name_fault(&fault.message(), fault.hint()));
     };
     let bad = |why: String| item.name_fault(&format!("'{pattern}' is not a valid pattern: {why}"), None);
-    name::check_part(scope).map_err(|why| bad(format!("scope '{scope}': {why}")))?;
+    check_part(scope).map_err(|why| bad(format!("scope '{scope}': {why}")))?;
     match rest.strip_suffix('*') {
         Some("") => Ok(()),
         Some(prefix) if prefix.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-')) => Ok(()),
         Some(prefix) => Err(bad(format!("'{prefix}' begins no name"))),
-        None => name::check_part(rest).map_err(|why| bad(format!("name '{rest}': {why}"))),
+        None => check_part(rest).map_err(|why| bad(format!("name '{rest}': {why}"))),
     }
 }
 
@@ -215,7 +216,7 @@ fn spawn(field: &Field<'_>) -> Result<Vec<String>> {
     let mut allow: Vec<String> = Vec::new();
     for item in field.block_or_empty()?.key("allow").list()?.unwrap_or_default() {
         let capsule = item.text()?.ok_or_else(|| item.type_fault("text"))?;
-        name::check_full(&capsule).map_err(|fault| item.name_fault(&fault.message, fault.hint))?;
+        ArtifactName::parse(&capsule).map_err(|fault| item.name_fault(&fault.message(), fault.hint()))?;
         let bare = capsule.rsplit('/').next();
         if let Some(other) = allow.iter().find(|other| other.rsplit('/').next() == bare) {
             return Err(item.fault(&format!("'{capsule}' and '{other}' would answer to one name")));
@@ -239,7 +240,7 @@ pub(super) fn limits(field: &Field<'_>) -> Result<Limits> {
 
 fn resources(field: &Field<'_>) -> Result<Resources> {
     let block = field.block_or_empty()?;
-    let or = |key: &str, default: u64| Ok(block.key(key).positive()?.unwrap_or(default));
+    let or = |key: &str, default: u64| -> Result<u64> { Ok(block.key(key).positive()?.unwrap_or(default)) };
     let default = Resources::default();
     Ok(Resources {
         max_processes: or("max_processes", default.max_processes)?,

@@ -2,8 +2,9 @@
 
 use super::super::fields::{Block, Field, Stem};
 use super::super::{
-    Alternate, ArtifactEntry, Capabilities, Compaction, DriverChoice, Inference, Prompt, Retry, Role, Transport, name,
+    Alternate, ArtifactEntry, Capabilities, Compaction, DriverChoice, Inference, Prompt, Retry, Role, Transport,
 };
+use crate::artifacts::name::ArtifactName;
 use crate::diagnostics::Result;
 
 const STEM: Stem = Stem::Of("inference config");
@@ -81,10 +82,10 @@ fn transport(field: &Field<'_>) -> Result<Transport> {
 /// A full name that an entry with `runtime: driver` declares.
 fn driver_named(field: &Field<'_>, artifacts: &[ArtifactEntry]) -> Result<String> {
     let text = field.required()?;
-    name::check_full(&text).map_err(|fault| {
+    ArtifactName::parse(&text).map_err(|fault| {
         let bare = artifacts.iter().find(|entry| entry.bare() == text);
-        let hint = bare.map(|entry| format!("'{}' is declared", entry.name)).or(fault.hint);
-        field.name_fault(&fault.message, hint)
+        let hint = bare.map(|entry| format!("'{}' is declared", entry.name)).or(fault.hint());
+        field.name_fault(&fault.message(), hint)
     })?;
     match artifacts.iter().find(|entry| entry.name == text) {
         Some(entry) if entry.runtime == Role::Driver => Ok(text),

@@ -230,7 +230,7 @@ pub(super) fn exports(top: &Block<'_>) -> Result<Exports> {
         Some(block) => block.key("accept").required_bool()?,
     };
     let files = block.key("files").block()?.map(|block| exported_files(&block)).transpose()?;
-    let peer_files = block.key("peer_files").block()?.map(|block| {
+    let peer_files = block.key("peer_files").block()?.map(|block| -> Result<PeerFiles> {
         Ok(PeerFiles {
             root: export_root(&block.key("root"))?,
             max_ttl: block.key("max_ttl").duration()?,

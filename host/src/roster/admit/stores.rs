@@ -1,0 +1,66 @@
+//! The stores behind admission, in the process that may load their plugins.
+
+use std::path::{Path, PathBuf};
+
+use super::super::Member;
+use super::super::admission::{Installed, Reason, Source};
+use super::parent::PROGRESS;
+use crate::artifacts::lock::Lock;
+use crate::artifacts::store::Stores;
+use crate::config::Config;
+use crate::diagnostics::{Diagnostic, Result, output};
+use crate::manifest::{self, read_capsule};
+use crate::paths::MurmurHome;
+use crate::plugins::Registry;
+
+/// The project's stores and lock.
+pub(super) struct StoreSource {
+    project: PathBuf,
+    stores: Stores,
+}
+
+impl StoreSource {
+    /// Opens the stores; this is where plugins are loaded.
+    pub(super) fn open(home: &MurmurHome, project: &Path) -> Result<Self> {
+        let config = Config::load_global(home)?;
+        progress(|| "the stores are being opened".to_owned());
+        let mut registry = Registry::new(home, &config.plugins);
+        let stores = Stores::open(home, Some(project), &config, &mut registry)?;
+        Ok(Self { project: project.to_owned(), stores })
+    }
+}
+
+/// Tells the launcher what is about to happen, in case it is the last thing.
+fn progress(what: impl FnOnce() -> String) {
+    output::stderr_line(&format!("{PROGRESS}{}", what()));
+}
+
+impl Source for StoreSource {
+    fn installed(&mut self, member: &Member) -> std::result::Result<Installed, Reason> {
+        let stores = &self.stores;
+        progress(|| {
+            let (name, coordinate) = (&member.name, member.coordinate());
+            format!("member '{name}' ({coordinate}): asking {}", stores.searched(&member.capsule))
+        });
+        let Some(found) = stores.find(&member.capsule, &member.version).map_err(|error| reason(&error))? else {
+            let searched = stores.searched(&member.capsule);
+            let text = format!("not installed in the project or global store (looked in: {searched})");
+            return Err(Reason { text, hint: None });
+        };
+        let verified = stores.read(&found).map_err(|error| reason(&error))?;
+        let text = verified.archive.manifest_text().map_err(|error| Reason { text: error.to_string(), hint: None })?;
+        let (capsule, _) = read_capsule(text.as_bytes(), manifest::FILE_NAME).map_err(|refusal| Reason {
+            text: format!("its packed manifest cannot be used: {}", refusal.message()),
+            hint: Some("correct the capsule's murmur.yaml, rebuild it and install it again".to_owned()),
+        })?;
+        Ok(Installed { sha256: verified.sha256, capsule, bound: verified.bound() })
+    }
+
+    fn lock(&mut self) -> Result<Option<Lock>> {
+        Lock::read(&self.project)
+    }
+}
+
+fn reason(error: &Diagnostic) -> Reason {
+    Reason { text: format!("{} [{}]", error.message(), error.code()), hint: error.hint_text().map(str::to_owned) }
+}
