@@ -5,18 +5,36 @@
 //! operator, and its interface version is one the host speaks. Calls are made on threads of their own and under a
 //! deadline, so a plugin that hangs, fails or panics is named and the host goes on where it can.
 
+mod call;
+mod catalog;
+mod check;
+mod library;
+mod pin;
+mod registry;
+mod sink;
+mod store;
+mod trust;
+mod worker;
+
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::io::Read;
-use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use mur_plugin_api::Class;
 
-use crate::diagnostics::{Diagnostic, Result, codes};
-use crate::paths::MurmurHome;
+use crate::diagnostics::Result;
+
+pub use catalog::Pinned;
+pub use mur_plugin_api::conformance::Check;
+pub use registry::{Listed, Registry};
+pub use worker::enter_in_worker;
 
 /// What the global configuration says about plugins (`plugins:` of `~/.murmur/config.yaml`; a project's is ignored).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -102,44 +120,4 @@ pub trait Sink: Send {
     fn flush(&mut self, within: Duration) -> Result<()>;
     /// Ends; no call follows.
     fn close(&mut self) -> Result<()>;
-}
-
-/// The plugins of this process: what is pinned, and what is loaded. Nothing is read before it is asked for.
-#[derive(Debug)]
-pub struct Registry {
-    _home: MurmurHome,
-    _settings: Settings,
-}
-
-impl Registry {
-    /// For an operator's home and the global configuration's `plugins:`.
-    pub fn new(home: &MurmurHome, settings: &Settings) -> Self {
-        Self { _home: home.clone(), _settings: settings.clone() }
-    }
-
-    /// Opens an artifact store: the pinned store plugin of that name, with its configuration as a JSON object.
-    pub fn store(&mut self, name: &str, _config: serde_json::Value) -> Result<Arc<dyn Store>> {
-        Err(not_loaded("store", name))
-    }
-
-    /// Opens a trace sink: the pinned sink plugin of that name, with its configuration as a JSON object.
-    pub fn sink(&mut self, name: &str, _config: serde_json::Value) -> Result<Box<dyn Sink>> {
-        Err(not_loaded("sink", name))
-    }
-
-    /// A checked and hashed read-only descriptor of the library that serves a class, to be handed to a worker.
-    pub fn containment_library(&self, class: Class) -> Result<OwnedFd> {
-        Err(not_loaded("containment", class.as_str()))
-    }
-}
-
-fn not_loaded(kind: &str, name: &str) -> Diagnostic {
-    Diagnostic::new(codes::E_PLG_006, format!("no {kind} plugin '{name}' is known"))
-        .hint("see which plugins are known with 'mur plugin list'")
-}
-
-/// In a worker: loads the containment library from the descriptor `mur` handed over and enters the class. The process is
-/// single-threaded, and either confined completely afterwards or told why not in one line.
-pub fn enter_in_worker(_library: BorrowedFd<'_>, _request: &[u8], _fds: &[RawFd]) -> std::result::Result<(), String> {
-    Err("the containment library could not be loaded".to_owned())
 }

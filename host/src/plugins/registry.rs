@@ -1,0 +1,254 @@
+//! The plugins of one process: what is pinned, and what is loaded.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use mur_plugin_api::conformance::Check;
+use mur_plugin_api::{Class, HeaderInfo, Kind};
+
+use super::call::Caller;
+use super::catalog::{self, Pinned};
+use super::library::Library;
+use super::{Settings, Sink, Store, check, pin, sink, store, trust};
+use crate::diagnostics::{Diagnostic, Result, codes};
+use crate::paths::{MurmurHome, install_dir};
+
+/// Constructors and the library's own initialisation.
+const LOAD: Duration = Duration::from_secs(10);
+/// The whole conformance kit.
+const CHECK: Duration = Duration::from_secs(120);
+
+/// The plugins of this process: what is pinned, and what is loaded. Nothing is read before it is asked for.
+#[derive(Debug)]
+pub struct Registry {
+    home: MurmurHome,
+    settings: Settings,
+    /// Where the first-party libraries and their lock lie.
+    dir: Option<PathBuf>,
+    first_party: OnceLock<Result<Vec<Pinned>>>,
+    operator: OnceLock<Result<Vec<Pinned>>>,
+    loaded: BTreeMap<(Kind, String), Library>,
+    containment: Mutex<BTreeMap<Class, OwnedFd>>,
+}
+
+/// One plugin as `mur plugin list` shows it.
+#[derive(Clone, Debug)]
+pub struct Listed {
+    /// The library.
+    pub path: PathBuf,
+    /// What it is, as far as its file or its pin says.
+    pub kind: Option<Kind>,
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// The class it serves; empty for other kinds.
+    pub class: String,
+    /// Whether it is the host's own.
+    pub first_party: bool,
+    /// Why it would not be loaded.
+    pub refused: Option<Diagnostic>,
+}
+
+impl Registry {
+    /// For an operator's home and the global configuration's `plugins:`. The first-party libraries are found relative to
+    /// the running executable, never by environment or working directory.
+    pub fn new(home: &MurmurHome, settings: &Settings) -> Self {
+        Self::with_dir(home, settings, install_dir().ok().map(|dir| dir.join("plugins")))
+    }
+
+    pub(super) fn with_dir(home: &MurmurHome, settings: &Settings, dir: Option<PathBuf>) -> Self {
+        Self {
+            home: home.clone(),
+            settings: settings.clone(),
+            dir,
+            first_party: OnceLock::new(),
+            operator: OnceLock::new(),
+            loaded: BTreeMap::new(),
+            containment: Mutex::default(),
+        }
+    }
+
+    /// Opens an artifact store: the pinned store plugin of that name, with its configuration as a JSON object.
+    pub fn store(&mut self, name: &str, config: serde_json::Value) -> Result<Arc<dyn Store>> {
+        store::open(&self.library(Kind::Store, name)?, &config)
+    }
+
+    /// Makes a trace sink: the pinned sink plugin of that name, with its configuration as a JSON object.
+    pub fn sink(&mut self, name: &str, config: serde_json::Value) -> Result<Box<dyn Sink>> {
+        sink::open(&self.library(Kind::Sink, name)?, &config)
+    }
+
+    /// A checked and hashed read-only descriptor of the library that serves a class, to be handed to a worker. The library
+    /// is not loaded here, and checked once.
+    pub fn containment_library(&self, class: Class) -> Result<OwnedFd> {
+        let mut known = self.containment.lock().unwrap_or_else(PoisonError::into_inner);
+        let copy = |fd: &OwnedFd| {
+            fd.try_clone().map_err(|error| {
+                Diagnostic::new(codes::E_IO_003, format!("no descriptor for the library of class {class}: {error}"))
+            })
+        };
+        if let Some(fd) = known.get(&class) {
+            return copy(fd);
+        }
+        let pinned = self.for_class(class)?;
+        let (opened, header) = pinned.open()?;
+        if header.class != class.as_str() {
+            return Err(Diagnostic::new(
+                codes::E_PLG_006,
+                format!(
+                    "plugin library {} ({} {}) serves class '{}', not '{class}'",
+                    pinned.path.display(),
+                    header.name,
+                    header.version,
+                    header.class
+                ),
+            )
+            .hint(format!("correct plugins.containment.{class} in ~/.murmur/config.yaml")));
+        }
+        let fd = OwnedFd::from(opened.file);
+        let handed = copy(&fd)?;
+        known.insert(class, fd);
+        Ok(handed)
+    }
+
+    /// Every pinned library, every library found beside the first-party ones, and why any would not be loaded. Nothing is
+    /// loaded.
+    pub fn list(&self) -> Result<Vec<Listed>> {
+        let mut listed: Vec<Listed> = Vec::new();
+        for (first_party, pins) in [(true, self.first_party()?), (false, self.operator()?)] {
+            listed.extend(pins.iter().map(|pinned| Listed {
+                path: pinned.path.clone(),
+                kind: Some(pinned.pin.kind),
+                name: pinned.pin.name.clone(),
+                version: pinned.pin.version.clone(),
+                class: pinned.pin.class.clone(),
+                first_party,
+                refused: pinned.open().err(),
+            }));
+        }
+        for path in self.found() {
+            if listed.iter().all(|known| known.path != path) {
+                listed.push(unpinned(path));
+            }
+        }
+        Ok(listed)
+    }
+
+    /// Pins a library in the operator's lock.
+    pub fn trust(&self, file: &Path) -> Result<Pinned> {
+        pin::pin(&self.home, self.first_party()?, file)
+    }
+
+    /// Loads one library as a session would and runs the conformance kit against it; `scratch` is an empty directory.
+    pub fn check(&self, file: &Path, scratch: &Path, config: Option<String>) -> Result<(HeaderInfo, Vec<Check>)> {
+        let path = std::fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
+        // What is wrong with the file itself says more than that nobody pinned it.
+        let info = trust::open_library(&path)?.header()?;
+        let pinned = self.pinned_at(&path)?.ok_or_else(|| not_pinned(&path))?;
+        let caller = Caller::new(&info);
+        let scratch = scratch.to_owned();
+        let checks = caller.call_plain("check", CHECK, move || {
+            let (opened, header) = pinned.open()?;
+            check::run(&Library::load(opened, header)?, &scratch, config.as_deref())
+        })??;
+        Ok((info, checks))
+    }
+
+    /// Loads a library once; asking again gives the same.
+    fn library(&mut self, kind: Kind, name: &str) -> Result<Library> {
+        let key = (kind, name.to_owned());
+        if let Some(library) = self.loaded.get(&key) {
+            return Ok(library.clone());
+        }
+        let (opened, header) = self.pinned(kind, name)?.open()?;
+        // Loading runs the plugin's code, so it is a call like any other.
+        let caller = Caller::new(&header);
+        let library = caller.call_plain("load", LOAD, move || Library::load(opened, header))??;
+        self.loaded.insert(key, library.clone());
+        Ok(library)
+    }
+
+    fn first_party(&self) -> Result<&[Pinned]> {
+        let read = || self.dir.as_deref().map_or_else(|| Ok(Vec::new()), |dir| catalog::read(&catalog::lock_in(dir)));
+        self.first_party.get_or_init(read).as_deref().map_err(Clone::clone)
+    }
+
+    fn operator(&self) -> Result<&[Pinned]> {
+        let read = || catalog::read(&self.home.plugins_lock());
+        self.operator.get_or_init(read).as_deref().map_err(Clone::clone)
+    }
+
+    /// The pin of a name: the host's own plugins first, whose names nobody can take.
+    fn pinned(&self, kind: Kind, name: &str) -> Result<Pinned> {
+        let named = |pins: &[Pinned]| pins.iter().find(|one| one.pin.kind == kind && one.pin.name == name).cloned();
+        if let Some(own) = named(self.first_party()?) {
+            return Ok(own);
+        }
+        named(self.operator()?).ok_or_else(|| self.unknown(kind, name))
+    }
+
+    fn pinned_at(&self, path: &Path) -> Result<Option<Pinned>> {
+        let at = |pins: &[Pinned]| pins.iter().find(|one| one.path == path).cloned();
+        match at(self.first_party()?) {
+            Some(own) => Ok(Some(own)),
+            None => Ok(at(self.operator()?)),
+        }
+    }
+
+    fn for_class(&self, class: Class) -> Result<Pinned> {
+        match self.settings.containment.get(&class) {
+            Some(path) if path.starts_with('/') => {
+                let path = Path::new(path);
+                let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+                self.pinned_at(&path)?.ok_or_else(|| not_pinned(&path))
+            }
+            Some(name) => self.pinned(Kind::Containment, name),
+            None => self.pinned(Kind::Containment, class.as_str()),
+        }
+    }
+
+    fn unknown(&self, kind: Kind, name: &str) -> Diagnostic {
+        let nothing_installed = self.first_party().is_ok_and(<[Pinned]>::is_empty);
+        match &self.dir {
+            Some(dir) if nothing_installed => Diagnostic::new(
+                codes::E_PLG_006,
+                format!("no {kind} plugin '{name}' is known: this mur's own plugins are not in {}", dir.display()),
+            )
+            .hint("run mur from where it is installed, with lib/mur beside its bin directory"),
+            _ => catalog::unknown(kind, name),
+        }
+    }
+
+    /// Libraries beside the first-party ones, and those the configuration names by path.
+    fn found(&self) -> Vec<PathBuf> {
+        let entries = self.dir.as_deref().and_then(|dir| std::fs::read_dir(dir).ok());
+        let mut found: Vec<PathBuf> = entries
+            .into_iter()
+            .flat_map(|entries| entries.flatten().map(|entry| entry.path()))
+            .filter(|path| path.extension().is_some_and(|extension| extension == "so"))
+            .collect();
+        found.extend(self.settings.containment.values().filter(|text| text.starts_with('/')).map(PathBuf::from));
+        found.sort();
+        found.dedup();
+        found
+    }
+}
+
+fn unpinned(path: PathBuf) -> Listed {
+    let header = trust::open_library(&path).and_then(|opened| opened.header());
+    let (kind, name, version, class) = match &header {
+        Ok(info) => (Some(info.kind), info.name.clone(), info.version.clone(), info.class.clone()),
+        Err(_) => (None, String::new(), String::new(), String::new()),
+    };
+    let refused = Some(header.err().unwrap_or_else(|| not_pinned(&path)));
+    Listed { path, kind, name, version, class, first_party: false, refused }
+}
+
+fn not_pinned(path: &Path) -> Diagnostic {
+    Diagnostic::new(codes::E_PLG_001, format!("plugin library {} is not pinned, so it is not loaded", path.display()))
+        .hint(format!("if you trust it as mur itself, pin it with 'mur plugin trust {}'", path.display()))
+}
