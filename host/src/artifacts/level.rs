@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use wasmparser::{Encoding, Parser, Payload};
 
 use super::name::{ArtifactName, Version};
-use crate::diagnostics::{Diagnostic, codes};
+use crate::diagnostics::{Diagnostic, Result, codes};
 
 /// The numbered name of the whole set served.
 pub const SERVED: u32 = 1;
@@ -162,6 +162,60 @@ pub fn does_not_fit(name: &ArtifactName, version: &Version, misfits: &[Misfit]) 
     .hint("rebuild it against the packages that `mur version` lists")
 }
 
+/// How a session uses a driver artifact.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Driving {
+    /// It is the inference driver, or a choice for it, on `transport: http`.
+    Http,
+    /// The same on `transport: process`.
+    Process,
+    /// It is declared as a driver and called by name.
+    ByName,
+}
+
+/// What a launch checks of a `runtime: driver` artifact before any worker starts: `E-WIT-LEVEL-001`, `E-RUN-029` or
+/// `E-RUN-030`. Other kinds are not judged at staging: they fail when they are instantiated.
+pub fn check_driver(name: &ArtifactName, version: &Version, interfaces: &Interfaces, driving: Driving) -> Result<()> {
+    const PROCESS: &str = "murmur:driver/process";
+    let reference = format!("{name}@{version}");
+    let process: Vec<&String> = interfaces.exports.iter().filter(|name| unversioned(name) == PROCESS).collect();
+    if driving == Driving::Http && !process.is_empty() {
+        let message = format!("driver '{reference}' exports {}, which transport: http does not use", process[0]);
+        return Err(Diagnostic::new(codes::E_RUN_030, message)
+            .hint("declare transport: process, or name a driver that speaks http"));
+    }
+    let mut misfits = Vec::new();
+    if driving == Driving::Process && !process.iter().any(|name| fits(name)) {
+        if process.is_empty() {
+            let message = format!("driver '{reference}' does not export {PROCESS}, which transport: process needs");
+            return Err(Diagnostic::new(codes::E_RUN_029, message).hint("name a driver of the transport declared"));
+        }
+        misfits
+            .extend(process.into_iter().map(|name| Misfit { direction: Direction::Export, interface: name.clone() }));
+    }
+    let streams =
+        || interfaces.imports.iter().filter(|name| matches!(package_of(name), "murmur:text" | "murmur:stream"));
+    misfits.extend(
+        streams()
+            .filter(|name| !fits(name))
+            .map(|name| Misfit { direction: Direction::Import, interface: name.clone() }),
+    );
+    if !misfits.is_empty() {
+        return Err(does_not_fit(name, version, &misfits));
+    }
+    match streams().find(|name| unversioned(name) != "murmur:stream/events") {
+        Some(unknown) => {
+            let message = format!("driver '{reference}' imports {unknown}, which WIT level {SERVED} does not have");
+            Err(Diagnostic::new(codes::E_RUN_029, message).hint("rebuild it against murmur:stream/events"))
+        }
+        None => Ok(()),
+    }
+}
+
+fn unversioned(interface: &str) -> &str {
+    interface.rsplit_once('@').map_or(interface, |(name, _)| name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -227,6 +281,27 @@ mod tests {
             ),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_driver_is_judged_by_its_streams_and_its_transport() {
+        let name = ArtifactName::parse("local/d").unwrap();
+        let version = Version::parse("1").unwrap();
+        let code = |imports: &[&str], exports: &[&str], driving| {
+            let owned = |list: &[&str]| list.iter().map(|name| (*name).to_owned()).collect();
+            let interfaces = Interfaces { imports: owned(imports), exports: owned(exports) };
+            check_driver(&name, &version, &interfaces, driving).err().map(|refusal| refusal.code())
+        };
+        let (run, process) = ("murmur:tool/run@0.1.0", "murmur:driver/process@0.3.0");
+        let old = "murmur:driver/process@0.2.0";
+        assert_eq!(code(&["murmur:stream/events@0.1.0", "wasi:io/poll@0.2.0"], &[run], Driving::Http), None);
+        assert_eq!(code(&["murmur:stream/events@0.2.0"], &[run], Driving::Http), Some(codes::E_WIT_LEVEL_001));
+        assert_eq!(code(&["murmur:text/out@0.1.0"], &[run], Driving::ByName), Some(codes::E_WIT_LEVEL_001));
+        assert_eq!(code(&["murmur:stream/other@0.1.0"], &[run], Driving::ByName), Some(codes::E_RUN_029));
+        assert_eq!(code(&[], &[old], Driving::Http), Some(codes::E_RUN_030));
+        assert_eq!(code(&[], &[old], Driving::Process), Some(codes::E_WIT_LEVEL_001));
+        assert_eq!(code(&[], &[run], Driving::Process), Some(codes::E_RUN_029));
+        assert_eq!(code(&[], &[old, process], Driving::Process), None);
     }
 
     #[test]

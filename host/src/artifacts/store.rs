@@ -255,7 +255,8 @@ impl Stores {
                 format!("the artifact store '{}' has a path that is not UTF-8", root.display()),
             )
         })?;
-        self.add(place, registry.store(DIRECTORY, json!({ "root": root }))?);
+        let store = registry.store(DIRECTORY, json!({ "root": root, "writable": place != Place::Bundled }))?;
+        self.add(place, store);
         Ok(())
     }
 
