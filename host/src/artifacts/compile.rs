@@ -8,6 +8,8 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::RawFd;
 
+use mur_containment_kernel::{Settings, deny_all};
+
 use crate::process::{fds, start};
 use crate::worker::engine::{self, Reservation};
 
@@ -22,6 +24,9 @@ const MAX_MEMORY: u64 = 4 << 30;
 
 /// Processor seconds of the compiler.
 const MAX_SECONDS: u64 = 240;
+
+/// Descriptors of the compiler: it has four and opens none.
+const MAX_FILES: u64 = 16;
 
 /// Largest machine code.
 const MAX_FORM: u64 = 1 << 30;
@@ -57,14 +62,14 @@ fn run(mut args: impl Iterator<Item = std::ffi::OsString>) -> Result<(), String>
     output.write_all(&form).map_err(|error| format!("the compiled form cannot be written: {error}"))
 }
 
-/// Deny-all Landlock, seccomp and limits, whatever the class of the session.
+/// Deny-all Landlock, seccomp and limits, whatever the class of the session. The filter holds on every kernel, so what an
+/// older kernel lacks of Landlock still leaves no path within reach.
 fn confine() -> Result<(), String> {
-    use nix::sys::resource::{Resource, setrlimit};
-    for (resource, most) in
-        [(Resource::RLIMIT_AS, MAX_MEMORY), (Resource::RLIMIT_CPU, MAX_SECONDS), (Resource::RLIMIT_FSIZE, MAX_FORM)]
-    {
-        let (_, hard) = nix::sys::resource::getrlimit(resource).map_err(|error| error.to_string())?;
-        setrlimit(resource, most.min(hard), most.min(hard)).map_err(|error| format!("{resource:?}: {error}"))?;
-    }
-    Ok(())
+    let settings = Settings {
+        open_files: MAX_FILES,
+        file_size: MAX_FORM,
+        cpu_seconds: Some(MAX_SECONDS),
+        address_space: Some(MAX_MEMORY),
+    };
+    deny_all(&settings).map(drop).map_err(|error| format!("the compiler cannot be confined: {error}"))
 }
