@@ -164,7 +164,8 @@ fn cut(command: &str) -> String {
 /// Reads an answer back that the registry has let go of; a file that is gone leaves the task without one. Off the
 /// async thread: answers are large.
 pub(super) async fn with_answer(mut view: TaskView) -> TaskView {
-    if let Some(Answer::File(path)) = view.response.take() {
+    if let Some(Answer::File(path)) = &view.response {
+        let path = path.clone();
         let read = tokio::task::spawn_blocking(move || read_answer(&path)).await;
         view.response = read.ok().flatten().map(Answer::Text);
     }

@@ -6,7 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use http::{Request, StatusCode};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
@@ -60,13 +63,36 @@ async fn accept(
 }
 
 async fn connection(stream: TcpStream, router: Router, app: &App) {
+    let app_service = TowerToHyperService::new(router);
+    let service = service_fn(move |request| {
+        let app_service = app_service.clone();
+        async move {
+            // The server's own bound on its buffer lets a head of twice the size through that came in one piece.
+            if head_bytes(&request) > MAX_HEADERS { Ok(too_large()) } else { app_service.call(request).await }
+        }
+    });
     let mut server = http1::Builder::new();
     server.max_buf_size(MAX_HEADERS).timer(TokioTimer::new()).header_read_timeout(HEAD_WAIT);
-    let mut connection = pin!(server.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)));
+    let mut connection = pin!(server.serve_connection(TokioIo::new(stream), service));
     tokio::select! {
         // What goes wrong on a connection is its client's affair.
         _ = &mut connection => return,
         () = app.closed() => connection.as_mut().graceful_shutdown(),
     }
     let _ = connection.await;
+}
+
+/// The head's size as it was sent: `: ` and the line's end add four bytes to a header.
+fn head_bytes(request: &Request<Incoming>) -> usize {
+    let uri = request.uri();
+    let path = uri.path_and_query().map_or(0, |path| path.as_str().len());
+    let authority = uri.authority().map_or(0, |authority| authority.as_str().len());
+    let lines: usize = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
+    path + authority + lines
+}
+
+fn too_large() -> axum::response::Response {
+    let mut response = axum::response::Response::new(axum::body::Body::empty());
+    *response.status_mut() = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+    response
 }
