@@ -1,0 +1,194 @@
+//! A started `mur`: its lines as they come, and its end, each wait bounded.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// The longest any one thing in a suite may take. Generous: machines are shared and slow.
+pub const BOUND: Duration = Duration::from_secs(90);
+
+/// What a command left behind.
+#[derive(Debug)]
+pub struct Output {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// Its standard output.
+    pub stdout: String,
+    /// Its standard error.
+    pub stderr: String,
+}
+
+impl Output {
+    /// The exit status, or `128 + N` for signal N.
+    pub fn code(&self) -> i32 {
+        use std::os::unix::process::ExitStatusExt;
+        self.status.code().unwrap_or_else(|| 128 + self.status.signal().unwrap_or(0))
+    }
+
+    /// Asserts the exit status and returns itself.
+    #[track_caller]
+    pub fn expect(self, code: i32) -> Self {
+        assert_eq!(self.code(), code, "\n--- stdout\n{}\n--- stderr\n{}", self.stdout, self.stderr);
+        self
+    }
+
+    /// Asserts that it failed with a code: exit status 1 and `error[CODE]` on stderr.
+    #[track_caller]
+    pub fn refused(self, code: &str) -> Self {
+        let output = self.expect(1);
+        assert!(output.stderr.contains(&format!("error[{code}]")), "no {code} in:\n{}", output.stderr);
+        output
+    }
+}
+
+/// The lines of one stream, as far as they have come.
+#[derive(Clone, Default)]
+struct Lines(Arc<(Mutex<(Vec<String>, bool)>, Condvar)>);
+
+impl Lines {
+    fn read(&self, stream: impl Read + Send + 'static) -> JoinHandle<()> {
+        let lines = self.clone();
+        std::thread::spawn(move || {
+            let mut reader = BufReader::new(stream);
+            let mut bytes = Vec::new();
+            while reader.read_until(b'\n', &mut bytes).is_ok_and(|count| count > 0) {
+                let line = String::from_utf8_lossy(&bytes).trim_end_matches('\n').to_owned();
+                bytes.clear();
+                lines.0.0.lock().expect("lines").0.push(line);
+                lines.0.1.notify_all();
+            }
+            lines.0.0.lock().expect("lines").1 = true;
+            lines.0.1.notify_all();
+        })
+    }
+
+    fn text(&self) -> String {
+        let lines = self.0.0.lock().expect("lines");
+        lines.0.iter().map(|line| format!("{line}\n")).collect()
+    }
+
+    /// The first line `wanted` accepts, waiting for it.
+    fn wait(&self, wanted: impl Fn(&str) -> bool) -> Option<String> {
+        let until = Instant::now() + BOUND;
+        let mut lines = self.0.0.lock().expect("lines");
+        loop {
+            if let Some(line) = lines.0.iter().find(|line| wanted(line)) {
+                return Some(line.clone());
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if lines.1 || left.is_zero() {
+                return None;
+            }
+            lines = self.0.1.wait_timeout(lines, left).expect("lines").0;
+        }
+    }
+}
+
+/// A running command. Dropped while it runs, it is killed.
+pub struct Running {
+    child: Child,
+    stdout: Lines,
+    stderr: Lines,
+    readers: Vec<JoinHandle<()>>,
+    ended: Option<ExitStatus>,
+}
+
+impl Running {
+    /// Starts a command with no standard input.
+    pub fn start(mut command: Command) -> Self {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("mur starts");
+        let (stdout, stderr) = (Lines::default(), Lines::default());
+        let readers =
+            vec![stdout.read(child.stdout.take().expect("a pipe")), stderr.read(child.stderr.take().expect("a pipe"))];
+        Self { child, stdout, stderr, readers, ended: None }
+    }
+
+    /// Its pid.
+    pub fn pid(&self) -> i32 {
+        self.child.id().cast_signed()
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.pid()), signal).expect("a signal is sent");
+    }
+
+    /// Waits for a line on stdout.
+    #[track_caller]
+    pub fn stdout_line(&self, wanted: impl Fn(&str) -> bool) -> String {
+        self.stdout.wait(wanted).unwrap_or_else(|| panic!("the line did not come\n{}", self.so_far()))
+    }
+
+    /// Waits for a line on stderr.
+    #[track_caller]
+    pub fn stderr_line(&self, wanted: impl Fn(&str) -> bool) -> String {
+        self.stderr.wait(wanted).unwrap_or_else(|| panic!("the line did not come\n{}", self.so_far()))
+    }
+
+    /// The first JSON line on stdout that has this key.
+    #[track_caller]
+    pub fn json_line(&self, key: &str) -> serde_json::Value {
+        let parse = |line: &str| serde_json::from_str::<serde_json::Value>(line).ok();
+        let line = self.stdout_line(|line| parse(line).is_some_and(|value| value.get(key).is_some()));
+        parse(&line).expect("a JSON line")
+    }
+
+    /// What it has printed so far.
+    pub fn so_far(&self) -> String {
+        format!("--- stdout\n{}--- stderr\n{}", self.stdout.text(), self.stderr.text())
+    }
+
+    /// Waits for its end without reading the rest of its output.
+    #[track_caller]
+    pub fn wait(&mut self) -> ExitStatus {
+        if let Some(status) = self.ended {
+            return status;
+        }
+        let until = Instant::now() + BOUND;
+        loop {
+            if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
+                self.ended = Some(status);
+                return status;
+            }
+            assert!(Instant::now() < until, "it did not end\n{}", self.so_far());
+            std::thread::park_timeout(Duration::from_millis(5));
+        }
+    }
+
+    /// Waits for its end and takes its output.
+    #[track_caller]
+    pub fn finish(mut self) -> Output {
+        let status = self.wait();
+        // A grandchild may hold the streams open; what has come by then is what counts.
+        let until = Instant::now() + Duration::from_secs(5);
+        while self.readers.iter().any(|reader| !reader.is_finished()) && Instant::now() < until {
+            std::thread::park_timeout(Duration::from_millis(2));
+        }
+        Output { status, stdout: self.stdout.text(), stderr: self.stderr.text() }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.ended.is_none() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// Polls until `done`, within the bound.
+#[track_caller]
+pub fn until(what: &str, done: impl Fn() -> bool) {
+    let end = Instant::now() + BOUND;
+    while !done() {
+        assert!(Instant::now() < end, "it did not happen: {what}");
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+}
