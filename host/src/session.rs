@@ -12,6 +12,7 @@ pub mod environment;
 pub mod explain;
 pub mod grants;
 pub mod launch;
+pub mod ledger;
 pub mod lifecycle;
 pub mod murmur_md;
 pub mod observer;

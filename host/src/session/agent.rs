@@ -32,6 +32,7 @@ use sha2::{Digest, Sha256};
 pub use prompt::member_line;
 
 use super::context::ToolKind;
+use super::ledger::Ledger;
 use super::tasks::ActiveTask;
 use super::{SessionContext, TaskOutcome};
 use crate::diagnostics::{Diagnostic, codes};
@@ -74,7 +75,8 @@ impl Agent {
         let prompt = ctx.system_prompt.text.as_deref().unwrap_or_default();
         let system = prompt::system_prompt(&facts(&ctx), prompt);
         let tools = tool_array(&ctx);
-        let spend = Spend::new(ctx.inference().max_session_tokens);
+        let machine = ctx.machine_tokens_per_day.map(|ceiling| (ceiling, Ledger::new(&ctx.home, &ctx.session_id)));
+        let spend = Spend::new(ctx.inference().max_session_tokens, machine);
         Self {
             system: Hashed { sha: sha256(system.as_bytes()), text: system },
             tools: Hashed { sha: sha256(tools.get().as_bytes()), text: tools },

@@ -19,13 +19,14 @@ pub use source::{Loaded, load};
 use super::context::{Driver, SystemPrompt};
 use super::deadline::Deadline;
 use super::environment::HostEnvironment;
+use super::ledger::Ledger;
 use super::order::{Joined, Spawner};
 use super::request::RunRequest;
 use crate::artifacts::lock::Lock;
 use crate::containment::{Class, Floors, InForce, class_in_force};
 use crate::credentials::channel::Membership;
 use crate::diagnostics::{Diagnostic, Result, codes, output};
-use crate::ids::{ContextId, FormationId};
+use crate::ids::{ContextId, FormationId, SessionId};
 use crate::manifest::{Capsule, covers_loopback_http};
 use crate::paths::MurmurHome;
 use crate::plugins::Registry;
@@ -112,6 +113,10 @@ pub fn plan(request: RunRequest, joined: Joined, loaded: Loaded) -> Result<Plan>
     let context = request.context.as_deref().and_then(ContextId::parse);
     if let Some(warning) = unreachable_peers(&capsule, joined.membership.as_ref()) {
         warnings.push(warning);
+    }
+    if config.machine_tokens_per_day.is_some() {
+        // Under a ceiling nothing is sent without the ledger, so a launch without it would do nothing.
+        Ledger::new(&joined.home, &SessionId::mint()).used()?;
     }
     // A class whose library cannot be had is refused before anything is created.
     if in_force.class != Class::Unconfined {

@@ -1,7 +1,7 @@
 //! How an attempt can end, and what each ending means for the result, the trace, the registry and the session.
 
 use super::results::{self, CANCELED};
-use super::spend::Refused;
+use super::spend::{Limit, Refused};
 use crate::diagnostics::{Diagnostic, codes};
 use crate::session::tasks::{EndNotes, TaskEnd};
 use crate::session::{ExitStatus, TaskOutcome};
@@ -122,10 +122,14 @@ fn account(error: &Diagnostic) -> String {
 }
 
 fn spent(refused: &Refused) -> String {
-    let Refused { ceiling, used, requested } = refused;
+    let Refused { limit, ceiling, used, requested } = refused;
+    let whose = match limit {
+        Limit::Session => "the session's",
+        Limit::Machine => "the machine's daily",
+    };
     format!(
-        "spend ceiling reached: {used} of the session's {ceiling} tokens are used and the next call may take {requested}; \
-         it was not sent"
+        "spend ceiling reached: {used} of {whose} {ceiling} tokens are used and the next call may take {requested}; it was \
+         not sent"
     )
 }
 
@@ -136,7 +140,7 @@ mod tests {
     #[test]
     fn each_ending_has_its_words() {
         let failed = |cause| Ended::Failed { cause, reason: "why".into(), turn: None };
-        let refused = Refused { ceiling: 10, used: 8, requested: 5 };
+        let refused = Refused { limit: Limit::Session, ceiling: 10, used: 8, requested: 5 };
         let lost = || Diagnostic::new(codes::E_RUN_065, "the tools worker was lost");
         let linked = || Diagnostic::new(codes::E_RUN_050, "a link");
         for (ended, exit, result, status) in [

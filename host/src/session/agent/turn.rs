@@ -121,10 +121,10 @@ impl TaskRun<'_> {
 
     fn admit(&self, turn: u32, payload: &Payload) -> Result<(), Ended> {
         let cap = self.agent.ctx.driver.limits.max_output_tokens;
-        let admitted = self.agent.meters().spend.admit(payload.input_tokens, cap);
+        let admitted = self.agent.meters().spend.admit(payload.input_tokens, cap)?;
         let Err(refused) = admitted else { return Ok(()) };
         let record = json!({
-            "turn": turn, "task_id": self.task.id, "limit": "session", "ceiling": refused.ceiling,
+            "turn": turn, "task_id": self.task.id, "limit": refused.limit.as_str(), "ceiling": refused.ceiling,
             "used": refused.used, "requested": refused.requested,
         });
         self.agent.ctx.trace.record("spend_ceiling_reached", self.turn_node(), record)?;
@@ -148,7 +148,7 @@ impl TaskRun<'_> {
                 Err(failed) => failed,
             };
             let charged = if failed.seen.is_charged() { payload.input_tokens } else { 0 };
-            self.agent.meters().spend.settle(charged);
+            self.agent.meters().spend.settle(charged, 0)?;
             let left = self.agent.ctx.deadline.map(|deadline| deadline.left());
             match retry::decide(&policy, &failed.seen, attempt, members::jitter(), left) {
                 Decision::Again { wait, reason } => {
@@ -283,12 +283,12 @@ impl TaskRun<'_> {
         self.inference_hashes(&mut record, payload, Some(body))?;
         Attempts { made: attempt, stopped: None }.write_into(&mut record);
         self.turn_node = Some(self.agent.ctx.trace.write(self.task_node(), &Inference(record))?);
-        self.meter(payload.input_tokens, output_tokens, usage);
+        self.meter(payload.input_tokens, output_tokens, usage)?;
         Ok(())
     }
 
     /// Adds a served call to the sums of the task and the session.
-    fn meter(&mut self, input: u64, output: u64, usage: &wire::Usage) {
+    fn meter(&mut self, input: u64, output: u64, usage: &wire::Usage) -> Result<(), Diagnostic> {
         self.sums.input_tokens += input;
         self.sums.output_tokens += output;
         let reported = usage.input_tokens.zip(usage.output_tokens);
@@ -298,14 +298,15 @@ impl TaskRun<'_> {
             None => (input.saturating_add(output), false),
         };
         let mut meters = self.agent.meters();
-        let cost = reported.map_or(input + output, |(fresh, written)| fresh.saturating_add(written));
-        meters.spend.settle(cost);
+        let (paid_input, paid_output) = reported.unwrap_or((input, output));
+        meters.spend.settle(paid_input, paid_output)?;
         let sums = &mut meters.tokens;
         sums.input = sums.input.saturating_add(usage.input_tokens.unwrap_or(0));
         sums.output = sums.output.saturating_add(usage.output_tokens.unwrap_or(0));
         sums.cached = sums.cached.saturating_add(usage.cached_tokens.unwrap_or(0));
         sums.cache_write = sums.cache_write.saturating_add(usage.cache_write_tokens.unwrap_or(0));
         sums.unreported_calls += u64::from(reported.is_none());
+        Ok(())
     }
 
     fn inference_head(&self, turn: u32, payload: &Payload, output_tokens: Option<u64>) -> Map<String, Value> {
