@@ -1,2 +1,64 @@
-//! Build script.
-fn main() {}
+//! The project's only build script: `cargo xtask demo | test | bench | dist | guests | fuzz`.
+//!
+//! Each command does all of its own set-up, and says what it finds, installs and builds.
+
+use std::process::ExitCode;
+
+mod bench;
+mod bundle;
+mod demo;
+mod dist;
+mod fuzz;
+mod guests;
+mod sh;
+mod suite;
+mod toolchain;
+
+const USAGE: &str = "usage: cargo xtask <command>
+
+  demo              build, then launch the counting house: three members, one real task
+  test              everything that must hold: format, lints, all suites, the demo once
+  bench [--runs N]  measure the budget on a release build and print a table
+  dist [--release]  build mur, its plugins and artifacts into target/dist/<profile>
+  guests            build the WASM artifacts alone
+  fuzz [TARGET [SECONDS]]
+                    fuzz the readers of outside bytes; needs cargo-fuzz and a nightly toolchain
+";
+
+/// What a command returns: a reason in words when it fails.
+type Outcome<T = ()> = Result<T, String>;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let outcome = match arguments.as_slice() {
+        ["demo", rest @ ..] => demo::demo(rest),
+        ["test"] => suite::test(),
+        ["bench", rest @ ..] => bench::bench(rest),
+        ["dist"] => dist::dist(dist::Profile::Debug).map(|dist| sh::say(&format!("ready: {}", dist.root.display()))),
+        ["dist", "--release"] => {
+            dist::dist(dist::Profile::Release).map(|dist| sh::say(&format!("ready: {}", dist.root.display())))
+        }
+        ["guests"] => guests::build().map(|built| {
+            for guest in built {
+                sh::say(&format!("{:<18} {:>7} bytes", guest.name, guest.component.len()));
+            }
+        }),
+        ["fuzz", rest @ ..] => fuzz::fuzz(rest),
+        ["help" | "--help" | "-h"] => {
+            sh::print(USAGE);
+            Ok(())
+        }
+        _ => {
+            sh::say(USAGE.trim_end());
+            return ExitCode::from(2);
+        }
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            sh::say(&format!("failed: {reason}"));
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! The installed form of `mur`, assembled under `target/dist/<profile>`:
+//! `bin/mur`, `lib/mur/plugins/{*.so, plugins.lock}`, `lib/mur/artifacts/murmur/…`.
+
+// As in `sh`.
+#![allow(clippy::disallowed_methods)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use mur_plugin_api::{elf, lock};
+use serde_json::Value;
+
+use crate::{Outcome, bundle, guests, sh};
+
+/// How it is built.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Profile {
+    /// Quick to build, checks on.
+    Debug,
+    /// What is measured and installed.
+    Release,
+}
+
+impl Profile {
+    /// Its folder's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Debug => "debug",
+            Self::Release => "release",
+        }
+    }
+}
+
+/// An assembled `mur`.
+pub struct Dist {
+    /// Its prefix.
+    pub root: PathBuf,
+    /// The binary in it.
+    pub mur: PathBuf,
+}
+
+/// Builds everything and assembles it; quick when nothing changed.
+pub fn dist(profile: Profile) -> Outcome<Dist> {
+    let built = build(profile)?;
+    let guests = guests::build()?;
+    let root = sh::target().join("dist").join(profile.name());
+    let library = root.join("lib/mur");
+    for folder in [&root, &root.join("bin"), &root.join("lib"), &library, &library.join("plugins")] {
+        sh::folder(folder)?;
+    }
+    plugins(&library.join("plugins"), &built.plugins)?;
+    artifacts(&library.join("artifacts"), &guests)?;
+    let mur = root.join("bin/mur");
+    sh::copy(&built.mur, &mur, 0o755)?;
+    Ok(Dist { root, mur })
+}
+
+struct Built {
+    mur: PathBuf,
+    plugins: Vec<PathBuf>,
+}
+
+/// One cargo call for the whole workspace but xtask, which runs; cargo itself tells what it made.
+fn build(profile: Profile) -> Outcome<Built> {
+    sh::say(&format!("building mur and its plugins ({})", profile.name()));
+    let mut command = sh::cargo(&sh::root());
+    command.args(["build", "--workspace", "--exclude", "xtask", "--message-format=json-render-diagnostics"]);
+    if profile == Profile::Release {
+        command.arg("--release");
+    }
+    command.stderr(Stdio::inherit());
+    let output = sh::output(&mut command)?;
+    if !output.status.success() {
+        return Err(format!("{} ended with {}", sh::line(&command), output.status));
+    }
+    let mut mur = None;
+    let mut plugins = Vec::new();
+    for line in String::from_utf8_lossy(&output.stdout).lines() {
+        let Ok(message) = serde_json::from_str::<Value>(line) else { continue };
+        if message["reason"] != "compiler-artifact" {
+            continue;
+        }
+        let package = message["manifest_path"].as_str().unwrap_or_default();
+        let files = message["filenames"].as_array().cloned().unwrap_or_default();
+        let library = message["target"]["crate_types"].as_array().is_some_and(|types| types.contains(&"cdylib".into()));
+        if library && Path::new(package).starts_with(sh::root().join("plugins")) {
+            plugins.extend(files.iter().filter_map(Value::as_str).filter(|file| file.ends_with(".so")).map(PathBuf::from));
+        }
+        if message["target"]["name"] == "mur" && message["executable"].is_string() {
+            mur = message["executable"].as_str().map(PathBuf::from);
+        }
+    }
+    plugins.sort();
+    Ok(Built { mur: mur.ok_or("cargo built no 'mur'")?, plugins })
+}
+
+/// Copies the libraries and pins exactly them.
+fn plugins(folder: &Path, libraries: &[PathBuf]) -> Outcome {
+    let mut pins = Vec::new();
+    let mut names = Vec::new();
+    for library in libraries {
+        let name = library.file_name().expect("a library has a name").to_string_lossy().into_owned();
+        let copy = folder.join(&name);
+        sh::copy(library, &copy, 0o755)?;
+        names.push(name.clone());
+        let bytes = fs::read(&copy).map_err(|fault| format!("{}: {fault}", copy.display()))?;
+        match elf::read_header(bytes.as_slice(), bytes.len() as u64) {
+            Ok(header) => pins.push(lock::Pin::new(&header, bundle::sha256(&bytes), name)),
+            Err(fault) => sh::say(&format!("{name} is left unpinned: {fault}")),
+        }
+    }
+    sh::write(&folder.join(lock::LOCK_FILE), lock::render(&pins).as_bytes(), 0o644)?;
+    names.push(lock::LOCK_FILE.to_owned());
+    sweep(folder, &names)
+}
+
+/// Files the guests in the bundled store and removes what it held of older ones.
+fn artifacts(root: &Path, guests: &[guests::Guest]) -> Outcome {
+    let mut names = Vec::new();
+    for guest in guests {
+        if bundle::store(root, "murmur", guest)? {
+            sh::say(&format!("bundled murmur/{}@{}", guest.name, guest.version));
+        }
+        sweep(&root.join("murmur").join(&guest.name), std::slice::from_ref(&guest.version))?;
+        names.push(guest.name.clone());
+    }
+    sweep(&root.join("murmur"), &names)
+}
+
+/// Removes from a folder of ours whatever is not among `keep`.
+fn sweep(folder: &Path, keep: &[String]) -> Outcome {
+    let say = |fault: std::io::Error| format!("{}: {fault}", folder.display());
+    for entry in fs::read_dir(folder).map_err(say)?.flatten() {
+        if keep.iter().any(|name| entry.file_name() == name.as_str()) {
+            continue;
+        }
+        let path = entry.path();
+        if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) }.map_err(say)?;
+    }
+    Ok(())
+}
