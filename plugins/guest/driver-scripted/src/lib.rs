@@ -12,9 +12,9 @@ mod script;
 mod template;
 mod text;
 
-pub use play::Stage;
 use mur_guest_kit::Answer;
 use mur_guest_kit::provider::{Failure, Request};
+pub use play::Stage;
 pub use script::Script;
 
 #[cfg(target_family = "wasm")]

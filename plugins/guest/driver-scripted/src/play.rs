@@ -23,8 +23,13 @@ pub trait Stage: Events {
     /// Lets time pass.
     fn wait(&mut self, millis: u64);
     /// Sends a request and returns its status and body, or why it could not.
-    fn http(&mut self, method: &str, url: &str, headers: &[(String, String)], body: &str)
-    -> Result<(u16, String), String>;
+    fn http(
+        &mut self,
+        method: &str,
+        url: &str,
+        headers: &[(String, String)],
+        body: &str,
+    ) -> Result<(u16, String), String>;
     /// Reads a number kept in a file of the work folder, and keeps one more.
     fn count(&mut self, path: &str) -> Result<u64, String>;
     /// Asks for input in the middle of the task.
@@ -223,13 +228,7 @@ impl Turn<'_> {
         }
     }
 
-    fn say(
-        &mut self,
-        thinking: bool,
-        step: &Map<String, Value>,
-        value: &Value,
-        scope: &Scope<'_>,
-    ) -> Result<(), Exit> {
+    fn say(&mut self, thinking: bool, step: &Map<String, Value>, value: &Value, scope: &Scope<'_>) -> Result<(), Exit> {
         let pieces: Vec<String> = match template::fill(value, scope)? {
             Value::Array(pieces) => pieces.iter().map(template::as_text).collect(),
             whole => {

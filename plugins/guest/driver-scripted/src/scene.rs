@@ -25,9 +25,8 @@ impl Scene {
     pub fn of(request: &Request, env: &[(String, String)]) -> Self {
         let user = request.messages.iter().rposition(|message| matches!(message, Message::User(_)));
         let since = &request.messages[user.map_or(0, |at| at + 1)..];
-        let assistant = |messages: &[Message]| {
-            messages.iter().filter(|message| matches!(message, Message::Assistant(_))).count()
-        };
+        let assistant =
+            |messages: &[Message]| messages.iter().filter(|message| matches!(message, Message::Assistant(_))).count();
         let text = user.map(|at| request.messages[at].text()).unwrap_or_default();
         let results = last_results(since);
         let tools: Vec<String> =
@@ -49,7 +48,8 @@ impl Scene {
         values.insert("model".into(), request.model.clone().into());
         values.insert("system".into(), request.system.clone().into());
         values.insert("max_tokens".into(), request.max_tokens.into());
-        values.insert("env".into(), env.iter().map(|(key, value)| (key.clone(), Value::from(value.as_str()))).collect());
+        values
+            .insert("env".into(), env.iter().map(|(key, value)| (key.clone(), Value::from(value.as_str()))).collect());
         Self { turn, turns, text, tools, model: request.model.clone(), values }
     }
 }

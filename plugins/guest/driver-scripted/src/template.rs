@@ -68,7 +68,8 @@ fn expand(template: &str, scope: &Scope<'_>, depth: usize) -> Result<Value, Stri
     while let Some(start) = rest.find("{{") {
         let body = &rest[start + 2..];
         let end = closing(body).ok_or_else(|| format!("'{{{{' without '}}}}' in {}", shorten(template)))?;
-        let value = evaluate(&body[..end], scope, depth).map_err(|fault| format!("{{{{{}}}}}: {fault}", &body[..end]))?;
+        let value =
+            evaluate(&body[..end], scope, depth).map_err(|fault| format!("{{{{{}}}}}: {fault}", &body[..end]))?;
         let after = &body[end + 2..];
         if first && start == 0 && after.is_empty() {
             return Ok(value);

@@ -157,7 +157,10 @@ fn a_script_with_a_fault_says_where_it_is() {
         (json!({"rules": [{"turns": [[{"say": "a"}, {"sing": "b"}]]}]}), "rule 1: turn 0: step 2: 'sing' is no step"),
         (json!({"rules": [{"turns": [{"say": "a", "loud": true}]}]}), "'loud'"),
         (json!({"rules": [{"when": {"like": "a"}, "turns": [{"say": "a"}]}]}), "'like' is no condition"),
-        (json!({"rules": [{"when": {"contains": "bye"}, "turns": [{"say": "a"}]}]}), "no rule fits turn 0 after 'hello'"),
+        (
+            json!({"rules": [{"when": {"contains": "bye"}, "turns": [{"say": "a"}]}]}),
+            "no rule fits turn 0 after 'hello'",
+        ),
         (json!({"rules": [{"turns": [{"for_each": 30000, "do": [{"say": "a"}]}]}]}), "more than 20000 steps"),
     ] {
         let fault = refused(&script);

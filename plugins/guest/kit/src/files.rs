@@ -45,16 +45,16 @@ fn place(path: &str) -> Result<(Descriptor, String), String> {
 pub fn read(path: &str, offset: u64, limit: u64) -> Result<(Vec<u8>, u64), String> {
     let (folder, inside) = place(path)?;
     let say = |code: ErrorCode| explain(path, code);
-    let file = folder
-        .open_at(PathFlags::SYMLINK_FOLLOW, &inside, OpenFlags::empty(), DescriptorFlags::READ)
-        .map_err(say)?;
+    let file =
+        folder.open_at(PathFlags::SYMLINK_FOLLOW, &inside, OpenFlags::empty(), DescriptorFlags::READ).map_err(say)?;
     let stat = file.stat().map_err(say)?;
     if stat.type_ == DescriptorType::Directory {
         return Err(format!("'{path}' is a folder"));
     }
     let mut bytes = Vec::new();
     while (bytes.len() as u64) < limit {
-        let (piece, end) = file.read(PIECE.min(limit - bytes.len() as u64), offset + bytes.len() as u64).map_err(say)?;
+        let (piece, end) =
+            file.read(PIECE.min(limit - bytes.len() as u64), offset + bytes.len() as u64).map_err(say)?;
         bytes.extend_from_slice(&piece);
         if end || piece.is_empty() {
             break;
@@ -67,9 +67,8 @@ pub fn read(path: &str, offset: u64, limit: u64) -> Result<(Vec<u8>, u64), Strin
 pub fn list(path: &str) -> Result<Vec<String>, String> {
     let (folder, inside) = place(path)?;
     let say = |code: ErrorCode| explain(path, code);
-    let directory = folder
-        .open_at(PathFlags::SYMLINK_FOLLOW, &inside, OpenFlags::DIRECTORY, DescriptorFlags::READ)
-        .map_err(say)?;
+    let directory =
+        folder.open_at(PathFlags::SYMLINK_FOLLOW, &inside, OpenFlags::DIRECTORY, DescriptorFlags::READ).map_err(say)?;
     let entries = directory.read_directory().map_err(say)?;
     let mut names = Vec::new();
     while let Some(entry) = entries.read_directory_entry().map_err(say)? {
@@ -116,8 +115,7 @@ pub fn append(path: &str, bytes: &[u8]) -> Result<(), String> {
     let (folder, inside) = place(path)?;
     let say = |code: ErrorCode| explain(path, code);
     parents(&folder, &inside).map_err(say)?;
-    let file =
-        folder.open_at(PathFlags::empty(), &inside, OpenFlags::CREATE, DescriptorFlags::WRITE).map_err(say)?;
+    let file = folder.open_at(PathFlags::empty(), &inside, OpenFlags::CREATE, DescriptorFlags::WRITE).map_err(say)?;
     let end = file.stat().map_err(say)?.size;
     write_all(&file, bytes, end).map_err(say)
 }

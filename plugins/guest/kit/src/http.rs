@@ -73,9 +73,7 @@ fn head(request: &Request<'_>) -> Result<OutgoingRequest, String> {
     let (authority, path) = rest.split_at(split);
     let headers = Fields::new();
     for (name, value) in request.headers {
-        headers
-            .append(name, value.as_bytes())
-            .map_err(|fault| format!("the header '{name}' is refused: {fault:?}"))?;
+        headers.append(name, value.as_bytes()).map_err(|fault| format!("the header '{name}' is refused: {fault:?}"))?;
     }
     let length = request.body.len().to_string();
     if !request.body.is_empty() {
@@ -178,7 +176,9 @@ fn stream_fault(fault: &StreamError) -> String {
 
 fn describe(code: &ErrorCode) -> String {
     match code {
-        ErrorCode::HttpRequestDenied => "the host refused the request: it is not in this artifact's network grant".into(),
+        ErrorCode::HttpRequestDenied => {
+            "the host refused the request: it is not in this artifact's network grant".into()
+        }
         ErrorCode::DnsError(_) => "the server's name does not resolve".to_owned(),
         ErrorCode::ConnectionRefused => "the server refused the connection".to_owned(),
         ErrorCode::ConnectionTimeout => "the connection timed out".to_owned(),

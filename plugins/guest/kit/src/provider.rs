@@ -121,11 +121,8 @@ impl Message {
 
 /// The text blocks among `content`, joined by line feeds.
 pub fn text_of(content: &[Value]) -> String {
-    let texts: Vec<&str> = content
-        .iter()
-        .filter(|block| block["type"] == "text")
-        .filter_map(|block| block["text"].as_str())
-        .collect();
+    let texts: Vec<&str> =
+        content.iter().filter(|block| block["type"] == "text").filter_map(|block| block["text"].as_str()).collect();
     texts.join("\n")
 }
 
@@ -230,10 +227,7 @@ fn whole(millis: f64) -> Option<u64> {
 }
 
 /// Reads a stream of events until `take` says that it has the whole answer. An end before that is a cut.
-pub fn stream(
-    body: &mut dyn Body,
-    mut take: impl FnMut(&Event) -> Result<bool, Failure>,
-) -> Result<(), Failure> {
+pub fn stream(body: &mut dyn Body, mut take: impl FnMut(&Event) -> Result<bool, Failure>) -> Result<(), Failure> {
     let mut decoder = Decoder::default();
     loop {
         // A cut may be mended by asking again, whatever the host thinks of a connection that did answer.
@@ -356,7 +350,10 @@ pub mod testing {
     impl Pieces {
         /// The text in pieces of `size` bytes.
         pub fn of(text: &str, size: usize) -> Self {
-            Self { pieces: text.as_bytes().chunks(size).map(<[u8]>::to_vec).collect::<Vec<_>>().into_iter(), cut: false }
+            Self {
+                pieces: text.as_bytes().chunks(size).map(<[u8]>::to_vec).collect::<Vec<_>>().into_iter(),
+                cut: false,
+            }
         }
 
         /// The same, ended by a broken connection.
@@ -404,9 +401,8 @@ mod tests {
 
     #[test]
     fn waits_are_read_from_either_header() {
-        let of = |name: &'static str, value: &'static str| {
-            retry_after_ms(move |asked| (asked == name).then_some(value))
-        };
+        let of =
+            |name: &'static str, value: &'static str| retry_after_ms(move |asked| (asked == name).then_some(value));
         assert_eq!(of("retry-after", "2"), Some(2000));
         assert_eq!(of("retry-after", " 0.5 "), Some(500));
         assert_eq!(of("retry-after-ms", "17"), Some(17));

@@ -55,7 +55,9 @@ fn answer(input: &str, folder: &dyn Folder) -> Result<Answer, Answer> {
     let text = match String::from_utf8(bytes) {
         Ok(text) => text,
         // A read that stops inside a character gives the whole ones before it.
-        Err(fault) if fault.utf8_error().error_len().is_none() && end < size && fault.utf8_error().valid_up_to() > 0 => {
+        Err(fault)
+            if fault.utf8_error().error_len().is_none() && end < size && fault.utf8_error().valid_up_to() > 0 =>
+        {
             let whole = fault.utf8_error().valid_up_to();
             let mut bytes = fault.into_bytes();
             bytes.truncate(whole);

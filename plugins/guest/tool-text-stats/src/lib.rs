@@ -60,7 +60,8 @@ pub fn measure(text: &str, top: usize) -> Value {
     let mut ranked: Vec<(&str, u64)> = counts.into_iter().collect();
     ranked.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(b.0)));
     ranked.truncate(top);
-    let longest = words.iter().fold("", |best, word| if word.chars().count() > best.chars().count() { word } else { best });
+    let longest =
+        words.iter().fold("", |best, word| if word.chars().count() > best.chars().count() { word } else { best });
     json!({
         "bytes": text.len(),
         "characters": text.chars().count(),
@@ -83,7 +84,8 @@ fn sentences(text: &str) -> usize {
         if c.is_alphanumeric() {
             in_sentence = true;
         } else if in_sentence && matches!(c, '.' | '!' | '?' | '…') {
-            let ends = chars.peek().is_none_or(|next| !next.is_alphanumeric() && !matches!(next, '.' | '!' | '?' | '…'));
+            let ends =
+                chars.peek().is_none_or(|next| !next.is_alphanumeric() && !matches!(next, '.' | '!' | '?' | '…'));
             if ends {
                 count += 1;
                 in_sentence = false;
