@@ -1,7 +1,7 @@
 //! `cargo xtask bench`.
 
-use crate::dist::{self, Profile};
 use crate::Outcome;
+use crate::dist::{self, Profile};
 
 /// Measures the budget.
 pub fn bench(_arguments: &[&str]) -> Outcome {

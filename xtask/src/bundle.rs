@@ -27,8 +27,7 @@ pub fn sha256(bytes: &[u8]) -> String {
 pub fn archive(entries: &[(&str, &[u8])]) -> Outcome<Vec<u8>> {
     let say = |fault: String| format!("the archive cannot be written: {fault}");
     let mut writer = ZipWriter::new(Cursor::new(Vec::new()));
-    let options =
-        SimpleFileOptions::default().compression_method(CompressionMethod::Deflated).unix_permissions(0o644);
+    let options = SimpleFileOptions::default().compression_method(CompressionMethod::Deflated).unix_permissions(0o644);
     for (name, bytes) in entries {
         writer.start_file(*name, options).map_err(|fault| say(fault.to_string()))?;
         writer.write_all(bytes).map_err(|fault| say(fault.to_string()))?;

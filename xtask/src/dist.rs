@@ -85,7 +85,8 @@ fn build(profile: Profile) -> Outcome<Built> {
         let files = message["filenames"].as_array().cloned().unwrap_or_default();
         let library = message["target"]["crate_types"].as_array().is_some_and(|types| types.contains(&"cdylib".into()));
         if library && Path::new(package).starts_with(sh::root().join("plugins")) {
-            plugins.extend(files.iter().filter_map(Value::as_str).filter(|file| file.ends_with(".so")).map(PathBuf::from));
+            plugins
+                .extend(files.iter().filter_map(Value::as_str).filter(|file| file.ends_with(".so")).map(PathBuf::from));
         }
         if message["target"]["name"] == "mur" && message["executable"].is_string() {
             mur = message["executable"].as_str().map(PathBuf::from);

@@ -8,7 +8,9 @@ use crate::{Outcome, sh};
 /// Fuzzes one target, or each for a short while.
 pub fn fuzz(arguments: &[&str]) -> Outcome {
     if sh::which("cargo-fuzz").is_none() {
-        return Err("cargo-fuzz is not installed: cargo install cargo-fuzz (the committed corpus runs in the suite)".into());
+        return Err(
+            "cargo-fuzz is not installed: cargo install cargo-fuzz (the committed corpus runs in the suite)".into()
+        );
     }
     let folder = sh::root().join("tests/fuzz");
     let targets: Vec<String> = match arguments.first() {

@@ -81,7 +81,8 @@ fn guest(package: &Path, module: &Path) -> Outcome<Guest> {
 }
 
 fn interfaces(component: &[u8]) -> Outcome<(Vec<String>, Vec<String>)> {
-    let decoded = wit_component::decode(component).map_err(|fault| format!("its component cannot be read: {fault:#}"))?;
+    let decoded =
+        wit_component::decode(component).map_err(|fault| format!("its component cannot be read: {fault:#}"))?;
     let DecodedWasm::Component(resolve, world) = decoded else { return Err("it is no component".to_owned()) };
     let world = &resolve.worlds[world];
     let sorted = |mut names: Vec<String>| {

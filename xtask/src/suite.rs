@@ -19,7 +19,9 @@ pub fn test() -> Outcome {
     steps.run("format", || sh::run(sh::cargo(&root).args(["fmt", "--all", "--", "--check"])))?;
     steps.run("format of the guests", || sh::run(sh::cargo(&guest).args(["fmt", "--all", "--", "--check"])))?;
     steps.run("lints", || {
-        sh::run(sh::cargo(&root).args(["clippy", "-q", "--workspace", "--exclude", "xtask", "--all-targets"]).args(lints))
+        sh::run(
+            sh::cargo(&root).args(["clippy", "-q", "--workspace", "--exclude", "xtask", "--all-targets"]).args(lints),
+        )
     })?;
     steps.run("lints of xtask", || {
         sh::run(sh::cargo(&root).args(["clippy", "-q", "-p", "xtask", "--all-targets"]).args(lints))
@@ -42,14 +44,12 @@ pub fn test() -> Outcome {
     })?;
     let assembled = assembled.ok_or("nothing was assembled")?;
     steps.run("suites", || {
-        sh::run(
-            sh::cargo(&root)
-                .args(["test", "--workspace", "--exclude", "xtask"])
-                .env("MUR_DIST", &assembled.root),
-        )
+        sh::run(sh::cargo(&root).args(["test", "--workspace", "--exclude", "xtask"]).env("MUR_DIST", &assembled.root))
     })?;
     steps.run("dependencies", || match sh::which("cargo-deny") {
-        Some(deny) => sh::run(Command::new(deny).args(["--offline", "check", "licenses", "bans", "sources"]).current_dir(&root)),
+        Some(deny) => {
+            sh::run(Command::new(deny).args(["--offline", "check", "licenses", "bans", "sources"]).current_dir(&root))
+        }
         None => {
             sh::say("cargo-deny is not installed: deny.toml is not checked");
             Ok(())

@@ -86,9 +86,9 @@ fn linker() -> Option<PathBuf> {
     let rustc = |what: &str| sh::text_of(Command::new("rustc").args(["--print", what]));
     let host = sh::text_of(Command::new("rustc").arg("-vV"))
         .and_then(|text| text.lines().find_map(|line| line.strip_prefix("host: ").map(str::to_owned)));
-    let bundled = rustc("sysroot").zip(host).map(|(sysroot, host)| {
-        Path::new(&sysroot).join("lib/rustlib").join(host).join("bin/rust-lld")
-    });
+    let bundled = rustc("sysroot")
+        .zip(host)
+        .map(|(sysroot, host)| Path::new(&sysroot).join("lib/rustlib").join(host).join("bin/rust-lld"));
     let versions = (10..40).rev().map(|version| format!("wasm-ld-{version}"));
     bundled
         .filter(|file| file.is_file())
