@@ -38,19 +38,91 @@ pub struct Floors {
     pub records_in_workdir: bool,
 }
 
-/// The class in force, or `E-CAP-003` when the floor cannot be met.
+/// What this build can back at most: the libraries of `scoped` and `sealed` are not part of it.
+const STRONGEST: Class = Class::Advisory;
+
+/// The value of `--containment` (`E-IO-003`).
+pub fn parse_flag(text: &str) -> Result<Class> {
+    text.parse().map_err(|_| {
+        Diagnostic::new(
+            codes::E_IO_003,
+            format!("--containment must be one of: unconfined, advisory, scoped, sealed; got '{text}'"),
+        )
+        .hint("name one of the four classes")
+    })
+}
+
+/// The class in force, or `E-CAP-003` when the strongest declared floor cannot be met. Nothing ever falls back to a weaker
+/// class, and `unconfined` is in force only when a source says it and none says anything stronger.
 pub fn class_in_force(floors: &Floors) -> Result<InForce> {
     let declared = [floors.manifest, floors.config, floors.flag].into_iter().flatten().max().unwrap_or(Class::Advisory);
-    let host = Class::Advisory;
-    let class = declared.min(host);
-    if declared > class {
-        return Err(Diagnostic::new(
-            codes::E_CAP_003,
-            format!("declared containment class '{declared}' is not achievable on this host (achieved: '{class}')"),
+    let class = declared.min(STRONGEST);
+    let capped = floors.workdir_exec || floors.records_in_workdir;
+    let achieved = if capped { class.min(Class::Advisory) } else { class };
+    if achieved < declared {
+        return Err(unmet(floors, declared, achieved));
+    }
+    let enforcement_tier = if class == Class::Unconfined { "none" } else { "seccomp-only" };
+    Ok(InForce { declared, class, achieved, host: STRONGEST, enforcement_tier })
+}
+
+/// The causes in the order in which they are looked at; the hint follows the cause.
+fn unmet(floors: &Floors, declared: Class, achieved: Class) -> Diagnostic {
+    let lower = match (floors.flag, floors.config) {
+        (Some(flag), _) if flag == declared => "--containment",
+        (_, Some(config)) if config == declared => "containment in config.yaml",
+        _ => "capabilities.containment in murmur.yaml",
+    };
+    let (reason, hint) = if floors.workdir_exec {
+        (
+            "capabilities.filesystem.workdir_exec lets the capsule run programs it wrote itself".to_owned(),
+            format!("remove workdir_exec, or lower {lower}"),
+        )
+    } else if floors.records_in_workdir {
+        (
+            "~/.murmur lies inside the work folder, where commands can change it".to_owned(),
+            "run the capsule in a folder that does not hold ~/.murmur".to_owned(),
+        )
+    } else {
+        (
+            format!("this build of mur has no containment library for class '{declared}'"),
+            format!("lower {lower} to 'advisory', or use a mur that has the class"),
+        )
+    };
+    Diagnostic::new(
+        codes::E_CAP_003,
+        format!(
+            "declared containment class '{declared}' is not achievable on this host (achieved: '{achieved}'): {reason}"
+        ),
+    )
+    .hint(hint)
+}
+
+/// What a launch says about a class that holds little: once each, on stderr.
+pub fn warnings(in_force: &InForce) -> Vec<Diagnostic> {
+    warnings_as(in_force, nix::unistd::geteuid().is_root())
+}
+
+fn warnings_as(in_force: &InForce, root: bool) -> Vec<Diagnostic> {
+    let mut warnings = Vec::new();
+    if in_force.class == Class::Unconfined {
+        warnings.push(Diagnostic::new(
+            codes::W_SEC_034,
+            "containment class 'unconfined' is in force: nothing holds this capsule's commands and workers, they run as \
+             the invoking user",
         ));
     }
-    let enforcement_tier = "none";
-    Ok(InForce { declared, class, achieved: class, host, enforcement_tier })
+    if root && in_force.class <= Class::Advisory {
+        warnings.push(Diagnostic::new(
+            codes::W_SEC_035,
+            format!(
+                "containment class '{}' runs as root here: user 0 without capabilities still opens every file that \
+                 belongs to root; run mur as another user, or under a stronger class",
+                in_force.class
+            ),
+        ));
+    }
+    warnings
 }
 
 /// Limits a worker runs under (`capabilities.resources`).
@@ -68,7 +140,69 @@ impl Default for WorkerLimits {
     }
 }
 
-/// The bytes a worker hands to `enter()` of its class's library.
-pub fn worker_request(_class: Class, limits: &WorkerLimits) -> Vec<u8> {
-    serde_json::json!({ "open_files": limits.open_files, "file_size": limits.file_size }).to_string().into_bytes()
+/// The bytes a worker hands to `enter()` of its class's library: one JSON object.
+pub fn worker_request(class: Class, limits: &WorkerLimits) -> Vec<u8> {
+    if class == Class::Unconfined {
+        return b"{}".to_vec();
+    }
+    let settings = mur_containment_kernel::Settings {
+        open_files: limits.open_files,
+        file_size: limits.file_size,
+        cpu_seconds: None,
+        address_space: None,
+    };
+    // Four integers: serialising them cannot fail.
+    serde_json::to_vec(&settings).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn floors(manifest: Option<Class>, config: Option<Class>, flag: Option<Class>) -> Floors {
+        Floors { manifest, config, flag, ..Floors::default() }
+    }
+
+    #[test]
+    fn the_strongest_source_is_the_floor_and_none_means_advisory() {
+        use Class::{Advisory, Unconfined};
+        let in_force = |floors| class_in_force(&floors).unwrap();
+        assert_eq!(in_force(floors(None, None, None)).class, Advisory);
+        assert_eq!(in_force(floors(None, None, Some(Unconfined))).class, Unconfined);
+        assert_eq!(in_force(floors(None, Some(Unconfined), None)).achieved, Unconfined);
+        assert_eq!(in_force(floors(Some(Advisory), None, Some(Unconfined))).class, Advisory);
+        assert_eq!(in_force(floors(None, Some(Advisory), Some(Unconfined))).declared, Advisory);
+    }
+
+    #[test]
+    fn a_floor_that_cannot_be_met_is_refused_with_its_cause() {
+        let host = class_in_force(&floors(Some(Class::Scoped), None, None)).unwrap_err();
+        assert_eq!(host.code(), codes::E_CAP_003);
+        assert!(host.message().contains("'scoped' is not achievable on this host (achieved: 'advisory')"), "{host}");
+        assert!(host.hint_text().unwrap().contains("murmur.yaml"));
+        let flag = class_in_force(&floors(None, None, Some(Class::Sealed))).unwrap_err();
+        assert!(flag.hint_text().unwrap().contains("--containment"), "{flag}");
+        let exec = Floors { workdir_exec: true, ..floors(Some(Class::Sealed), None, None) };
+        assert!(class_in_force(&exec).unwrap_err().message().contains("workdir_exec"));
+        // Below that floor the cap changes nothing that was promised.
+        let exec = Floors { workdir_exec: true, ..floors(None, None, None) };
+        assert_eq!(class_in_force(&exec).unwrap().achieved, Class::Advisory);
+    }
+
+    #[test]
+    fn a_weak_class_warns_and_root_once_more() {
+        let in_force = |class| class_in_force(&floors(None, None, Some(class))).unwrap();
+        let codes = |class, root| warnings_as(&in_force(class), root).iter().map(Diagnostic::code).collect::<Vec<_>>();
+        assert_eq!(codes(Class::Advisory, false), []);
+        assert_eq!(codes(Class::Advisory, true), [codes::W_SEC_035]);
+        assert_eq!(codes(Class::Unconfined, true), [codes::W_SEC_034, codes::W_SEC_035]);
+    }
+
+    #[test]
+    fn a_worker_request_is_what_the_class_reads() {
+        let limits = WorkerLimits { open_files: 64, file_size: 4096 };
+        let settings: mur_containment_kernel::Settings =
+            serde_json::from_slice(&worker_request(Class::Advisory, &limits)).unwrap();
+        assert_eq!((settings.open_files, settings.file_size, settings.cpu_seconds), (64, 4096, None));
+    }
 }

@@ -225,4 +225,6 @@ codes! {
     W_SEC_031 "W-SEC-031" "process harness bills an API key";
     W_SEC_032 "W-SEC-032" "door off loopback (127.0.0.0/8, ::1, localhost) without authentication: address, callable methods, tools, shell, network, planes";
     W_SEC_033 "W-SEC-033" "~/.murmur/sessions or records inside the workdir: commands can change it; a scoped or sealed floor refuses with E-CAP-003 instead";
+    W_SEC_034 "W-SEC-034" "class unconfined is in force: commands and workers run as the invoking user";
+    W_SEC_035 "W-SEC-035" "class unconfined or advisory as root: user 0 without capabilities still reaches root's files";
 }

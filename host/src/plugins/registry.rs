@@ -192,7 +192,9 @@ impl Registry {
     }
 
     fn pinned_at(&self, path: &Path) -> Result<Option<Pinned>> {
-        let at = |pins: &[Pinned]| pins.iter().find(|one| one.path == path).cloned();
+        let same =
+            |one: &&Pinned| one.path == path || std::fs::canonicalize(&one.path).is_ok_and(|found| found == path);
+        let at = |pins: &[Pinned]| pins.iter().find(same).cloned();
         match at(self.first_party()?) {
             Some(own) => Ok(Some(own)),
             None => Ok(at(self.operator()?)),
