@@ -36,8 +36,8 @@ pub struct WorkerSet {
 struct Inner {
     program: Option<PathBuf>,
     workers: Mutex<HashMap<Kind, Arc<Worker>>>,
-    /// One worker is started at a time, so that no kind is started twice.
-    starting: tokio::sync::Mutex<()>,
+    /// Held while the worker of a kind is started, so that none is started twice.
+    starting: [tokio::sync::Mutex<()>; Kind::ALL.len()],
     lost: watch::Sender<Option<LostWorker>>,
 }
 
@@ -68,20 +68,13 @@ impl WorkerSet {
 
     fn of(program: Option<PathBuf>) -> Self {
         let lost = watch::Sender::new(None);
-        Self {
-            inner: Arc::new(Inner {
-                program,
-                workers: Mutex::default(),
-                starting: tokio::sync::Mutex::default(),
-                lost,
-            }),
-        }
+        Self { inner: Arc::new(Inner { program, workers: Mutex::default(), starting: Default::default(), lost }) }
     }
 
     /// Starts the worker of a kind and waits until it is confined and ready (`E-RUN-066`). A kind already started is
     /// left as it is, also when it has been lost since.
     pub async fn start(&self, kind: Kind, setup: WorkerSetup) -> Result<()> {
-        let _one = self.inner.starting.lock().await;
+        let _one = self.inner.starting[kind as usize].lock().await;
         if self.worker(kind).is_some() {
             return Ok(());
         }

@@ -136,11 +136,19 @@ async fn greet(socket: &UnixStream, setup: WorkerSetup, decoder: &mut Decoder) -
         request: request.into(),
     };
     let bytes = hello.encode().map_err(|error| Trouble::Broken(format!("the confinement request is {error}")))?;
-    write(socket, &bytes, &[]).await?;
+    // A worker that died at once may still have said why: what it sent is read whether or not it can be written to.
+    let mut sent = write(socket, &bytes, &[]).await;
     for batch in handed.chunks(MAX_PASSED) {
         let frame = Down::Descriptors { count: u32::try_from(batch.len()).unwrap_or(u32::MAX) };
         let bytes = frame.encode().map_err(|error| Trouble::Broken(error.to_string()))?;
-        write(socket, &bytes, batch).await?;
+        if sent.is_ok() {
+            sent = write(socket, &bytes, batch).await;
+        }
+    }
+    if let Err(error) = sent
+        && error.kind() != io::ErrorKind::BrokenPipe
+    {
+        return Err(error.into());
     }
     match read_one(socket, decoder).await? {
         Up::Ready { version: protocol::VERSION, .. } => Ok(()),
