@@ -64,9 +64,21 @@ pub fn request(
     headers: &[(&str, &str)],
     body: &[u8],
 ) -> io::Result<(u16, Vec<u8>)> {
+    request_within(READ, address, method, path, headers, body)
+}
+
+/// [`request`] with a bound of its own on the answer.
+pub fn request_within(
+    wait: Duration,
+    address: &str,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> io::Result<(u16, Vec<u8>)> {
     use std::fmt::Write as _;
     let mut stream = connect(address)?;
-    stream.set_read_timeout(Some(READ))?;
+    stream.set_read_timeout(Some(wait))?;
     stream.set_write_timeout(Some(READ))?;
     let mut head = format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
     for (name, value) in headers {
@@ -74,7 +86,7 @@ pub fn request(
     }
     let _ = write!(head, "Content-Length: {}\r\n\r\n", body.len());
     stream.write_all(&[head.as_bytes(), body].concat())?;
-    read_answer(&mut stream, Instant::now() + READ)
+    read_answer(&mut stream, Instant::now() + wait)
 }
 
 fn connect(address: &str) -> io::Result<TcpStream> {

@@ -79,6 +79,11 @@ fn residue(asked: &io::Result<Value>) -> String {
     if items.is_empty() {
         return "residue: nothing else was left running\n".to_owned();
     }
+    residue_lines(&items)
+}
+
+/// A line for each thing a session still runs, as its door names them.
+pub(crate) fn residue_lines(items: &[Value]) -> String {
     let text = |item: &Value, key: &str| item[key].as_str().unwrap_or("-").to_owned();
     items.iter().fold(String::new(), |mut lines, item| {
         let _ = if item["kind"] == "delegation" {
