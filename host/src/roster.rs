@@ -7,6 +7,7 @@ pub mod admission;
 pub mod admit;
 mod check;
 mod read;
+pub mod scaffold;
 mod warning;
 
 use crate::artifacts::name::{ArtifactName, Version};
