@@ -21,6 +21,7 @@ pub mod outcome;
 pub mod peers;
 pub mod records_dir;
 pub mod request;
+pub mod retention;
 pub mod runtime_dir;
 pub mod staging;
 pub mod tasks;

@@ -23,7 +23,7 @@ use super::runtime_dir::{self, RuntimeDir};
 use super::staging::{Plan, WorkPlace, say};
 use super::tasks::{Capacity, NewTask, TaskRegistry};
 use super::watch::End;
-use super::{agent, environment, records_dir};
+use super::{agent, environment, records_dir, retention};
 use crate::credentials::door::{DoorTokens, Scope};
 use crate::diagnostics::{Diagnostic, Result, codes, output};
 use crate::door::{self, CapsuleFacts, Door, DoorConfig};
@@ -32,7 +32,8 @@ use crate::ids::SessionId;
 use crate::manifest::{Acceptance, Conversation, Role};
 use crate::plugins::SessionHeader;
 use crate::records::running;
-use crate::trace::Trace;
+use crate::trace::records::Retention;
+use crate::trace::{Record as _, Trace};
 
 /// A session whose `session_start` is written.
 pub struct Running {
@@ -79,6 +80,7 @@ pub async fn launch(plan: Plan, holds_lifeline: bool, end: &End) -> Result<(Runn
     context.trace.start(&opening::session_start(&plan, &context))?;
     let Made { runtime, work_made, .. } = made;
     work_made.keep();
+    retain(&plan, &context);
     end.started(&context, plan.deadline, plan.spawner.clone());
     let mut running = Running { context, mode, door: None, record: None, runtime };
     let opened = running.open(&plan, bound, facts, tokens, task, holds_lifeline);
@@ -126,6 +128,23 @@ impl Running {
         }
         drop(record);
         drop(runtime);
+    }
+}
+
+/// Removes earlier sessions over the limits of `trace.retain`, and records it. Nothing about it fails a launch.
+fn retain(plan: &Plan, context: &SessionContext) {
+    let Some(retain) = plan.capsule.trace.retain else { return };
+    let group = retention::Group {
+        home: &plan.home,
+        records: &plan.home.records_group(plan.place.root()),
+        work_root: match &plan.place {
+            WorkPlace::Under(root) => Some(root),
+            WorkPlace::Given(_) => None,
+        },
+        current: &context.session_id,
+    };
+    for record in retention::apply(&group, retain, crate::trace::unix_ms()) {
+        context.trace.record_aside(Retention::TYPE, None, record);
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod artifacts;
 mod driver;
+mod folders;
 mod network;
 mod source;
 mod task;
@@ -77,7 +78,7 @@ pub struct Plan {
     pub place: WorkPlace,
     /// A lock to be written once staging has succeeded, and the project it belongs to.
     pub new_lock: Option<(PathBuf, Lock)>,
-    /// Warnings for stderr and the log.
+    /// Warnings said on stderr, for the log.
     pub warnings: Vec<Diagnostic>,
 }
 
@@ -101,7 +102,8 @@ impl WorkPlace {
 
 /// Checks everything, in the order of refusals.
 pub fn plan(request: RunRequest, joined: Joined, loaded: Loaded) -> Result<Plan> {
-    let Loaded { source, capsule, config, registry, stores, host, mut warnings, in_force, place } = loaded;
+    let Loaded { source, capsule, config, registry, stores, host, warnings: said, in_force, place } = loaded;
+    let mut warnings = folders::check(&capsule)?;
     let parts = artifacts::resolve(&capsule, &source, &stores, &joined.home)?;
     let driver = driver::choose(&capsule, &parts.parts, &mut warnings)?;
     let networks = network::plan(&capsule, &parts.parts, &config, &joined.home, &host, &mut warnings)?;
@@ -118,6 +120,8 @@ pub fn plan(request: RunRequest, joined: Joined, loaded: Loaded) -> Result<Plan>
         // Under a ceiling nothing is sent without the ledger, so a launch without it would do nothing.
         Ledger::new(&joined.home, &SessionId::mint()).used()?;
     }
+    say(&warnings);
+    warnings.splice(0..0, said);
     // A class whose library cannot be had is refused before anything is created.
     if in_force.class != Class::Unconfined {
         registry.containment_library(in_force.class)?;

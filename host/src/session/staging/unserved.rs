@@ -30,7 +30,6 @@ pub fn check(capsule: &Capsule) -> Result<()> {
         ("exports.files", capsule.exports.files.is_some()),
         ("exports.peer_files", capsule.exports.peer_files.is_some()),
         ("control", capsule.control.is_some()),
-        ("lifecycle.keep_working", lifecycle.keep_working.is_some()),
         ("lifecycle.done_check", lifecycle.done_check.is_some()),
         ("observability.otel_endpoint", capsule.observability.otel_endpoint.is_some()),
     ];
