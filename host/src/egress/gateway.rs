@@ -4,9 +4,6 @@
 //! the one header that carries it, and remembered only to be taken out of texts.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
@@ -15,6 +12,7 @@ use super::Secret;
 use crate::config;
 use crate::diagnostics::{Diagnostic, Result, codes};
 use crate::manifest::{self, ApiKey, UpstreamAuth};
+use crate::paths::MurmurHome;
 
 /// The authority artifacts send to.
 pub const AUTHORITY: &str = "127.0.0.1:9";
@@ -60,7 +58,7 @@ impl KeySource {
     pub fn find(
         artifact: &str,
         key: &ApiKey,
-        credentials: &BTreeMap<String, config::Secret>,
+        credentials: &BTreeMap<String, Secret>,
         environment: impl Fn(&str) -> Option<String>,
         read: ReadKey,
     ) -> Result<(Self, Option<Diagnostic>)> {
@@ -71,8 +69,7 @@ impl KeySource {
             }
             ApiKey::Named(name) => {
                 if let Some(found) = credentials.get(name).filter(|found| !found.expose().is_empty()) {
-                    let last = Secret::new(found.expose().to_owned());
-                    return Ok((Self::Configured { name: name.clone(), last, read }, None));
+                    return Ok((Self::Configured { name: name.clone(), last: found.clone(), read }, None));
                 }
                 if let Some(found) = environment(name).filter(|found| !found.is_empty()) {
                     let warning = read_once(artifact, &format!("comes from the environment variable {name}"));
@@ -121,22 +118,14 @@ fn missing(artifact: &str, name: &str) -> Diagnostic {
         .hint(format!("store it with 'mur config set -g credentials.{name} <key>'"))
 }
 
-/// A [`ReadKey`] over a file: `parse` is only asked again when the file is another one than last time.
-pub fn read_from(file: PathBuf, parse: impl Fn(&[u8]) -> BTreeMap<String, Secret> + Send + Sync + 'static) -> ReadKey {
-    /// A configuration larger than this is not read.
-    const MAX: u64 = 1 << 20;
-    type Seen = Option<((u64, u64, i64, i64, u64), BTreeMap<String, Secret>)>;
-    let seen: Mutex<Seen> = Mutex::new(None);
-    Arc::new(move |name| {
-        let meta = fs::metadata(&file).ok().filter(|meta| meta.is_file() && meta.len() <= MAX)?;
-        let stamp = (meta.dev(), meta.ino(), meta.mtime(), meta.mtime_nsec(), meta.len());
-        let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if seen.as_ref().is_none_or(|(known, _)| *known != stamp) {
-            let text = zeroize::Zeroizing::new(fs::read(&file).ok()?);
-            *seen = Some((stamp, parse(&text)));
-        }
-        seen.as_ref().and_then(|(_, keys)| keys.get(name)).cloned()
-    })
+/// Reads keys from the operator's configuration as it is at that moment.
+pub fn read_from(home: MurmurHome) -> ReadKey {
+    Arc::new(move |name| config::credential_now(&home, name))
+}
+
+/// Whether two keys are one.
+fn same(one: &Secret, other: &Secret) -> bool {
+    one.expose() == other.expose()
 }
 
 /// One artifact's gateway.
@@ -218,6 +207,11 @@ impl Gateway {
         matches!(self.source, KeySource::Configured { .. })
     }
 
+    /// The key as it is now, when it is another one than the one that was sent.
+    pub(super) fn other_key(&self, sent: Option<&Secret>) -> Option<Secret> {
+        self.key().filter(|now| !sent.is_some_and(|sent| same(sent, now)))
+    }
+
     /// The key as it is now.
     pub(super) fn key(&self) -> Option<Secret> {
         match &self.source {
@@ -260,8 +254,8 @@ impl Gateway {
     /// Keeps a value; the last is the one in use.
     fn note(&self, key: &Secret) {
         let mut seen = self.lock();
-        if seen.last() != Some(key) {
-            seen.retain(|known| known != key);
+        if !seen.last().is_some_and(|last| same(last, key)) {
+            seen.retain(|known| !same(known, key));
             if seen.len() == MAX_SEEN {
                 seen.remove(0);
             }
@@ -314,7 +308,7 @@ mod tests {
         let nothing = || -> ReadKey { Arc::new(|_| None) };
         let named = ApiKey::Named("KEY".into());
         let mut credentials = BTreeMap::new();
-        let find = |credentials: &BTreeMap<String, config::Secret>, value: Option<&str>| {
+        let find = |credentials: &BTreeMap<String, Secret>, value: Option<&str>| {
             KeySource::find("a", &named, credentials, |_| value.map(str::to_owned), nothing())
         };
         let error = find(&credentials, None).err().unwrap().to_string();
@@ -322,7 +316,7 @@ mod tests {
         assert!(find(&credentials, Some("")).is_err());
         let (source, warning) = find(&credentials, Some("sk-env")).unwrap();
         assert_eq!((source.kind(), warning.unwrap().code()), ("environment", codes::W_SEC_027));
-        credentials.insert("KEY".into(), config::Secret::new("sk-file".into()));
+        credentials.insert("KEY".into(), Secret::new("sk-file".into()));
         let (source, warning) = find(&credentials, Some("sk-env")).unwrap();
         assert_eq!((source.kind(), warning), ("config", None));
     }
@@ -330,18 +324,18 @@ mod tests {
     #[test]
     fn a_configured_key_follows_its_file_and_survives_its_removal() {
         let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("config");
-        fs::write(&file, "one").unwrap();
-        let read = read_from(file.clone(), |bytes| {
-            BTreeMap::from([("KEY".to_owned(), Secret::new(String::from_utf8_lossy(bytes).into_owned()))])
-        });
-        let source = KeySource::Configured { name: "KEY".into(), last: Secret::new("one".into()), read };
+        let home = MurmurHome::at(dir.path().to_owned());
+        std::fs::create_dir(home.root()).unwrap();
+        let write = |key: &str| std::fs::write(home.config(), format!("credentials:\n  KEY: {key}\n")).unwrap();
+        write("one");
+        let last = Secret::new("one".into());
+        let source = KeySource::Configured { name: "KEY".into(), last, read: read_from(home.clone()) };
         let gateway = Gateway::new("a", endpoint(), Some(&auth()), source).unwrap();
         let key = || gateway.key().unwrap().expose().to_owned();
         assert_eq!(key(), "one");
-        fs::write(&file, "second").unwrap();
+        write("second");
         assert_eq!(key(), "second");
-        fs::remove_file(&file).unwrap();
+        std::fs::remove_file(home.config()).unwrap();
         assert_eq!(key(), "second");
         assert_eq!(gateway.secrets().len(), 2);
     }

@@ -1,28 +1,12 @@
-//! Provider keys: a text that cannot be printed, is wiped when dropped, and can be taken out of other texts.
+//! Provider keys, and how they are taken out of texts.
 
-use zeroize::Zeroizing;
+pub use crate::config::Secret;
 
 /// What stands where a key was.
 const REDACTED: &str = "[redacted]";
 
 /// Texts shorter than this are too common to be replaced wherever they appear.
 const SHORTEST_REDACTED: usize = 6;
-
-/// A key. No `Debug`, no `Display`, no `Serialize`; wiped when dropped.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(Zeroizing<String>);
-
-impl Secret {
-    /// Takes the key over.
-    pub fn new(text: String) -> Self {
-        Self(Zeroizing::new(text))
-    }
-
-    /// The key itself, for the one header it belongs in.
-    pub fn expose(&self) -> &str {
-        &self.0
-    }
-}
 
 /// Replaces every occurrence of a secret in a text.
 pub fn redact(text: &str, secrets: &[Secret]) -> String {

@@ -188,7 +188,7 @@ async fn by_gateway(egress: &Egress, gateway: &Gateway, request: HttpRequest) ->
         return Ok(response);
     }
     if let Some((method, mut headers, kept)) = again
-        && let Some(new) = gateway.key().filter(|new| Some(new) != key.as_ref())
+        && let Some(new) = gateway.other_key(key.as_ref())
         && let Some(body) = kept.whole()
     {
         gateway.attach(&mut headers, Some(&new));

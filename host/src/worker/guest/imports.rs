@@ -37,6 +37,7 @@ pub(super) struct WitInput {
 #[derive(Clone, Copy, ComponentType, Lift)]
 #[component(enum)]
 #[repr(u8)]
+#[allow(dead_code, reason = "made by lifting only")]
 pub(super) enum WitStatus {
     #[component(name = "passed")]
     Passed,
