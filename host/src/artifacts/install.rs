@@ -52,6 +52,10 @@ impl Reference {
         if text.split('@').next().unwrap_or(text).contains(':') {
             return Err(refused("only github: references have a prefix"));
         }
+        if text.ends_with(".mur.zip") {
+            let name = ArtifactName::parse_argument(text).map(Self::Newest);
+            return name.map_err(|refusal| refusal.hint(format!("a file is named by a path: ./{text}")));
+        }
         match text.split_once('@') {
             None => ArtifactName::parse_argument(text).map(Self::Newest),
             Some((_, "")) => Err(refused("it has an empty version")),

@@ -77,11 +77,11 @@ impl Interfaces {
                 Ok(Payload::End(_)) => depth = depth.saturating_sub(1),
                 Ok(Payload::ComponentImportSection(section)) if depth == 0 => {
                     let names = section.into_iter().map_while(|import| Some(import.ok()?.name.name.to_owned()));
-                    interfaces.imports.extend(names.filter(is_interface).take(MAX_NAMES));
+                    interfaces.imports.extend(names.filter(|name| is_interface(name)).take(MAX_NAMES));
                 }
                 Ok(Payload::ComponentExportSection(section)) if depth == 0 => {
                     let names = section.into_iter().map_while(|export| Some(export.ok()?.name.name.to_owned()));
-                    interfaces.exports.extend(names.filter(is_interface).take(MAX_NAMES));
+                    interfaces.exports.extend(names.filter(|name| is_interface(name)).take(MAX_NAMES));
                 }
                 Ok(_) => {}
                 Err(_) => break,
@@ -114,7 +114,7 @@ impl Interfaces {
     }
 }
 
-fn is_interface(name: &String) -> bool {
+fn is_interface(name: &str) -> bool {
     name.contains('/')
 }
 

@@ -2,7 +2,7 @@
 //! binary. Every store is a plugin and none is believed: the host hashes every byte.
 
 use std::io::Cursor;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -423,6 +423,23 @@ fn misfiled(opened: &Opened, what: &str) -> Diagnostic {
     .hint("install the artifact again from where it came")
 }
 
+/// Version directories of the layout before scopes (`<root>/<name>/<version>/`), which no store reads: safe to delete.
+/// At most `limit` of them.
+pub fn unscoped_leftovers(root: &Path, limit: usize) -> Vec<PathBuf> {
+    let dirs = |dir: &Path| -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+        entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path()).collect()
+    };
+    let holds_archive = |dir: &Path| {
+        let mut entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+        entries.any(|entry| entry.file_name().to_string_lossy().ends_with(".mur.zip"))
+    };
+    let versions = dirs(root).into_iter().flat_map(|name| dirs(&name));
+    let mut found: Vec<PathBuf> = versions.filter(|version| holds_archive(version)).take(limit).collect();
+    found.sort();
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -542,6 +559,17 @@ mod tests {
             entry.metadata,
             r#"{"name":"local/x","version":"1.0.0","runtime":"static","artifact_runtime":"capsule","platforms":[],"description":null,"tags":[],"owner_id":7}"#
         );
+    }
+
+    #[test]
+    fn only_the_layout_without_scopes_is_a_leftover() {
+        let dir = tempfile::tempdir().unwrap();
+        for version in ["old/1.0.0", "local/new/1.0.0"] {
+            let version = dir.path().join(version);
+            std::fs::create_dir_all(&version).unwrap();
+            std::fs::write(version.join("x-1.0.0.mur.zip"), b"").unwrap();
+        }
+        assert_eq!(unscoped_leftovers(dir.path(), 10), [dir.path().join("old/1.0.0")]);
     }
 
     #[test]

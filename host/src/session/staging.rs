@@ -23,6 +23,7 @@ use super::environment::HostEnvironment;
 use super::ledger::Ledger;
 use super::order::{Joined, Spawner};
 use super::request::RunRequest;
+use crate::artifacts::Forms;
 use crate::artifacts::lock::Lock;
 use crate::containment::{Class, Floors, InForce, class_in_force};
 use crate::credentials::channel::Membership;
@@ -104,7 +105,7 @@ impl WorkPlace {
 pub fn plan(request: RunRequest, joined: Joined, loaded: Loaded) -> Result<Plan> {
     let Loaded { source, capsule, config, registry, stores, host, warnings: said, in_force, place } = loaded;
     let mut warnings = folders::check(&capsule)?;
-    let parts = artifacts::resolve(&capsule, &source, &stores, &joined.home)?;
+    let parts = artifacts::resolve(&capsule, &source, &stores, Forms::open(&joined.home, Some(place.root())))?;
     let driver = driver::choose(&capsule, &parts.parts, &mut warnings)?;
     let networks = network::plan(&capsule, &parts.parts, &config, &joined.home, &host, &mut warnings)?;
     let prompt = source.prompt(&capsule, &request, &parts.parts)?;

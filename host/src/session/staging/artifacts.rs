@@ -8,13 +8,12 @@ use serde_json::{Value, json};
 use super::source::Origin;
 use crate::artifacts::archive::Payload;
 use crate::artifacts::compiled::{CompiledForm, Forms};
-use crate::artifacts::level::{self, Interfaces};
+use crate::artifacts::level::{self, Driving, Interfaces};
 use crate::artifacts::lock::{self, Lock};
 use crate::artifacts::store::{Found, Place, Stores, Verified};
 use crate::artifacts::{ArtifactName, Version};
 use crate::diagnostics::{Diagnostic, Result, codes};
 use crate::manifest::{ArtifactEntry, Capsule, Execution, ModelLimits, Prompt, Role, UpstreamAuth};
-use crate::paths::MurmurHome;
 use crate::session::context::{Tool, ToolKind};
 
 /// Largest local skill.
@@ -55,11 +54,10 @@ pub struct Resolved {
 }
 
 /// Resolves every artifact: lock first, then presence of all, then bytes, then machine code.
-pub fn resolve(capsule: &Capsule, source: &Origin, stores: &Stores, home: &MurmurHome) -> Result<Resolved> {
+pub fn resolve(capsule: &Capsule, source: &Origin, stores: &Stores, forms: Forms) -> Result<Resolved> {
     let lock = source.lock()?;
     let found = find_all(capsule, lock.as_ref(), stores)?;
     let mut new_lock = (lock.is_none() && source.may_lock).then(Lock::default);
-    let forms = Forms::open(home, None);
     let mut parts = Vec::with_capacity(capsule.artifacts.len());
     for (entry, found) in capsule.artifacts.iter().zip(found) {
         let part = match found {
@@ -70,7 +68,7 @@ pub fn resolve(capsule: &Capsule, source: &Origin, stores: &Stores, home: &Murmu
                 if let Some(new) = new_lock.as_mut().filter(|_| found.place != Place::Bundled) {
                     new.upsert(verified.bound());
                 }
-                ready(entry, &verified, &forms)?
+                ready(entry, &verified, capsule, &forms)?
             }
         };
         parts.push(part);
@@ -160,7 +158,7 @@ fn check_pin(lock: Option<&Lock>, verified: &Verified) -> Result<()> {
 }
 
 /// An artifact from a store, compiled where it has a component.
-fn ready(entry: &ArtifactEntry, verified: &Verified, forms: &Forms) -> Result<Part> {
+fn ready(entry: &ArtifactEntry, verified: &Verified, capsule: &Capsule, forms: &Forms) -> Result<Part> {
     let reference = verified.reference();
     let fault = |error: crate::artifacts::ArchiveError| error.diagnostic(&reference);
     let manifest = verified.archive.manifest_text().map_err(fault)?.into_bytes();
@@ -178,7 +176,7 @@ fn ready(entry: &ArtifactEntry, verified: &Verified, forms: &Forms) -> Result<Pa
         },
         (_, Execution::Wasm) => {
             let form = forms.of(verified)?;
-            check_interfaces(entry, verified, &form.interfaces)?;
+            check_interfaces(entry, verified, capsule, &form.interfaces)?;
             compiled = Some(form);
         }
         (_, Execution::Native) => {
@@ -210,20 +208,24 @@ fn ready(entry: &ArtifactEntry, verified: &Verified, forms: &Forms) -> Result<Pa
     })
 }
 
-/// A component must fit the level served, and be of the kind it is declared as.
-fn check_interfaces(entry: &ArtifactEntry, verified: &Verified, interfaces: &Interfaces) -> Result<()> {
-    let misfits = interfaces.misfits();
-    if !misfits.is_empty() {
-        return Err(level::does_not_fit(&verified.name, &verified.version, &misfits));
+/// A driver must fit the level served and the transport; a tool that imports what is not linked fails its call. Both must
+/// offer what they are called by.
+fn check_interfaces(
+    entry: &ArtifactEntry,
+    verified: &Verified,
+    capsule: &Capsule,
+    interfaces: &Interfaces,
+) -> Result<()> {
+    if entry.runtime == Role::Driver {
+        let inference = capsule.inference.as_ref();
+        let chosen = inference.is_some_and(|inference| {
+            let alternates = inference.alternates.iter().map(|alternate| &alternate.driver);
+            std::iter::once(&inference.driver.artifact).chain(alternates).any(|name| *name == entry.name)
+        });
+        let driving = if chosen { Driving::Http } else { Driving::ByName };
+        level::check_driver(&verified.name, &verified.version, interfaces, driving)?;
     }
     let exports = |prefix: &str| interfaces.exports.iter().any(|name| name.starts_with(prefix));
-    if entry.runtime == Role::Driver && exports("murmur:driver/process") {
-        return Err(Diagnostic::new(
-            codes::E_RUN_030,
-            format!("{} drives a harness process, and inference.transport is http", verified.reference()),
-        )
-        .hint("choose an http driver"));
-    }
     if !exports("murmur:tool/run") {
         return Err(Diagnostic::new(
             codes::E_RUN_001,
