@@ -25,7 +25,7 @@ use super::order::{Joined, Spawner};
 use super::request::RunRequest;
 use crate::artifacts::Forms;
 use crate::artifacts::lock::Lock;
-use crate::containment::{Class, Floors, InForce, class_in_force};
+use crate::containment::{self, Class, Floors, InForce, class_in_force, parse_flag};
 use crate::credentials::channel::Membership;
 use crate::diagnostics::{Diagnostic, Result, codes, output};
 use crate::ids::{ContextId, FormationId, SessionId};
@@ -121,6 +121,7 @@ pub fn plan(request: RunRequest, joined: Joined, loaded: Loaded) -> Result<Plan>
         // Under a ceiling nothing is sent without the ledger, so a launch without it would do nothing.
         Ledger::new(&joined.home, &SessionId::mint()).used()?;
     }
+    warnings.extend(containment::warnings(&in_force));
     say(&warnings);
     warnings.splice(0..0, said);
     // A class whose library cannot be had is refused before anything is created.
@@ -155,17 +156,8 @@ pub fn plan(request: RunRequest, joined: Joined, loaded: Loaded) -> Result<Plan>
 }
 
 /// The class in force for a launch.
-fn containment(request: &RunRequest, capsule: &Capsule, config: Option<Class>, inside: bool) -> Result<InForce> {
-    let flag = request
-        .containment
-        .as_deref()
-        .map(|text| {
-            text.parse::<Class>().map_err(|_| {
-                let what = format!("--containment: '{text}' is none of advisory, scoped, sealed, unconfined");
-                Diagnostic::new(codes::E_IO_003, what)
-            })
-        })
-        .transpose()?;
+fn class_of(request: &RunRequest, capsule: &Capsule, config: Option<Class>, inside: bool) -> Result<InForce> {
+    let flag = request.containment.as_deref().map(parse_flag).transpose()?;
     class_in_force(&Floors {
         manifest: capsule.capabilities.containment,
         config,

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
-use super::{Part, WorkPlace, containment, unserved};
+use super::{Part, WorkPlace, class_of, unserved};
 use crate::artifacts::store::{Stores, Verified};
 use crate::artifacts::{ArtifactName, Digest, Lock, Version};
 use crate::config::Config;
@@ -87,7 +87,7 @@ pub fn load(request: &RunRequest, joined: &Joined) -> Result<Loaded> {
     check_flags(&capsule, request)?;
     let place = work_place(request, &source.dir)?;
     let inside = is_inside(&joined.home, place.root());
-    let in_force = containment(request, &capsule, config.containment, inside)?;
+    let in_force = class_of(request, &capsule, config.containment, inside)?;
     unserved::check(&capsule)?;
     Ok(Loaded { source, capsule, config, registry, stores, host, warnings, in_force, place })
 }
