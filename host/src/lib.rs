@@ -7,6 +7,7 @@
 
 pub mod cli;
 
+pub mod doctor;
 pub mod door;
 pub mod formation;
 pub mod session;

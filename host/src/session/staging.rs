@@ -14,8 +14,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use artifacts::Part;
+pub(crate) use driver::settle;
 pub use network::Networks;
 pub use source::{Loaded, load};
+pub(crate) use unserved::check as check_served;
 
 use super::context::{Driver, SystemPrompt};
 use super::deadline::Deadline;

@@ -81,7 +81,7 @@ fn budget(
 }
 
 /// The manifest's own numbers first, the driver's table behind them; `None` without an output cap.
-fn settle(max_tokens: Option<u64>, window: Option<u64>, row: Option<&ModelLimits>) -> Option<ModelBudget> {
+pub(crate) fn settle(max_tokens: Option<u64>, window: Option<u64>, row: Option<&ModelLimits>) -> Option<ModelBudget> {
     let (max_output_tokens, max_output_tokens_source) = match (max_tokens, row) {
         (Some(own), _) => (own, "manifest"),
         (None, Some(row)) => (u64::from(row.max_output_tokens), "driver"),

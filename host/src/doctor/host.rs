@@ -1,0 +1,144 @@
+//! What this host offers, as it reports it.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+
+use super::Report;
+use crate::containment::{Floors, class_in_force};
+use crate::diagnostics::{Diagnostic, codes};
+use crate::paths::MurmurHome;
+
+/// The host blocks of a full check.
+pub(super) fn blocks(report: &mut Report) {
+    app_armor(report);
+    landlock(report);
+    let lines = match class_in_force(&Floors::default()) {
+        Ok(in_force) => vec![
+            format!("  this build backs at most: {}", in_force.host),
+            format!("  mechanism:                {}", in_force.enforcement_tier),
+        ],
+        Err(refusal) => vec![format!("  {}", refusal.message())],
+    };
+    report.block("Containment classes", lines);
+}
+
+fn word(path: &str) -> Option<String> {
+    fs::read_to_string(path).ok().map(|text| text.trim_matches(['\0', '\n', ' ']).to_owned())
+}
+
+fn app_armor(report: &mut Report) {
+    let enabled =
+        word("/sys/module/apparmor/parameters/enabled").is_some_and(|text| matches!(text.as_str(), "Y" | "1"));
+    let restriction = word("/sys/module/apparmor/parameters/restrict_unprivileged_userns")
+        .or_else(|| word("/proc/sys/kernel/apparmor_restrict_unprivileged_userns"));
+    let restricted = restriction.is_some_and(|text| matches!(text.as_str(), "Y" | "1"));
+    let profile = word("/proc/self/attr/current").map(|text| text.split(" (").next().unwrap_or_default().to_owned());
+    let confined = profile.as_deref().is_some_and(|name| name.starts_with("mur-sealed"));
+    let grant = match (enabled, restricted, confined) {
+        (false, _, _) => "apparmor_absent",
+        (true, false, _) => "restriction_disabled_host_wide",
+        (true, true, true) => "profile_confining",
+        (true, true, false) => "withheld",
+    };
+    let binary = fs::read_link("/proc/self/exe").map_or("unknown".to_owned(), |path| path.display().to_string());
+    let namespaces = word("/proc/sys/user/max_user_namespaces").unwrap_or_else(|| "not reported".to_owned());
+    report.block(
+        "AppArmor / user namespaces",
+        [
+            format!("  this binary:       {binary}"),
+            format!(
+                "  profile attached:  {}",
+                profile.filter(|name| !name.is_empty()).unwrap_or_else(|| "not reported".into())
+            ),
+            format!("  userns grant:      {grant}"),
+            format!("  namespaces a user: {namespaces}"),
+        ],
+    );
+    if grant == "restriction_disabled_host_wide" {
+        report.warning(
+            &Diagnostic::new(
+                codes::W_SEC_013,
+                "AppArmor is on and lets every program of this host make user namespaces, not mur alone",
+            )
+            .hint("set kernel.apparmor_restrict_unprivileged_userns=1 and load a profile for mur"),
+        );
+    }
+}
+
+fn landlock(report: &mut Report) {
+    let lines = match mur_containment_kernel::landlock::kernel_abi() {
+        Some(abi) => {
+            let mut lines = vec![format!("  kernel ABI: {abi}")];
+            if abi < 2 {
+                lines.push("  below ABI 2: moving a file between two granted folders is refused".to_owned());
+            }
+            if abi < 3 {
+                lines.push("  below ABI 3: truncating a file is not held".to_owned());
+            }
+            lines
+        }
+        None => vec!["  kernel ABI: none (no Landlock in this kernel, or not enabled at boot)".to_owned()],
+    };
+    report.block("Landlock", lines);
+}
+
+/// What lies in `~/.murmur`: name, what it holds, whether it may go, whether it is the owner's alone.
+const ENTRIES: [(&str, &str, bool, bool); 10] = [
+    ("config.yaml", "configuration and credentials", false, true),
+    ("plugins.lock", "which plugins are trusted", false, false),
+    ("artifacts", "the global artifact store", false, false),
+    ("compiled", "compiled forms of components", true, true),
+    ("conversations", "conversation records", false, true),
+    ("formations", "directories of formation members", false, true),
+    ("records", "traces and results of sessions", false, true),
+    ("running", "what runs, and its tokens", false, true),
+    ("sessions", "folders of running sessions", false, true),
+    ("state", "state stores of artifacts", false, true),
+];
+
+/// The `Murmur home` block.
+pub(super) fn murmur_home(home: &MurmurHome, report: &mut Report) {
+    let root = home.root();
+    let mut lines = Vec::new();
+    let mut wide = Vec::new();
+    if let Some(mode) = mode(root).filter(|mode| mode & 0o077 != 0) {
+        wide.push((root.to_owned(), mode));
+    }
+    for (name, holds, safe, private) in ENTRIES {
+        let path = root.join(name);
+        let state = match fs::symlink_metadata(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => "absent".to_owned(),
+            Err(error) => format!("unreadable ({error})"),
+            Ok(meta) => {
+                let mode = meta.permissions().mode() & 0o7777;
+                if private && mode & 0o077 != 0 && !meta.file_type().is_symlink() {
+                    wide.push((path.clone(), mode));
+                }
+                format!("{mode:04o}")
+            }
+        };
+        let safe = if safe { ", safe to delete" } else { "" };
+        let private = if private { ", expected owner-only" } else { "" };
+        lines.push(format!("  {name}: {state} — {holds}{safe}{private}"));
+    }
+    report.block(&format!("Murmur home ({})", root.display()), lines);
+    // Below an owner-only directory nobody reaches what is wider.
+    let shielded = mode(root).is_some_and(|mode| mode & 0o077 == 0);
+    for (path, mode) in wide.into_iter().filter(|(path, _)| !shielded || path == root || is_config(path)) {
+        let shown = path.display();
+        let right = if path.is_dir() { "700" } else { "600" };
+        report.warning(
+            &Diagnostic::new(codes::W_SEC_028, format!("{shown} holds secrets and has mode {mode:04o}"))
+                .hint(format!("chmod {right} {shown}")),
+        );
+    }
+}
+
+fn is_config(path: &Path) -> bool {
+    path.ends_with("config.yaml")
+}
+
+fn mode(path: &Path) -> Option<u32> {
+    fs::metadata(path).ok().map(|meta| meta.mode() & 0o7777)
+}

@@ -1,0 +1,291 @@
+//! The full check of a capsule's project.
+
+use std::path::Path;
+
+use super::{Report, artifacts, host, leftovers, models, roster};
+use crate::artifacts::lock::Lock;
+use crate::artifacts::store::Stores;
+use crate::config::Config;
+use crate::containment::{Floors, class_in_force};
+use crate::diagnostics::{Diagnostic, Result, codes};
+use crate::door::{CapsuleFacts, exposure_warning};
+use crate::egress::KeySource;
+use crate::manifest::{self, Acceptance, ApiKey, Capsule, NetworkRule, Role, check_scope, read_capsule};
+use crate::paths::MurmurHome;
+use crate::plugins::Registry;
+use crate::session::environment::{HostEnvironment, check_allow};
+use crate::session::staging::check_served;
+
+/// Checks everything and reports all of it.
+pub(super) fn check(
+    dir: &Path,
+    with_roster: bool,
+    bind: &str,
+    home: Result<MurmurHome>,
+    report: &mut Report,
+) -> Result<()> {
+    let path = dir.join(manifest::FILE_NAME);
+    let text = manifest::read_file(&path)?;
+    let (capsule, unknown) = read_capsule(&text, &path.display().to_string())?;
+    for warning in &unknown {
+        report.warning(warning);
+    }
+    for note in &capsule.notes {
+        report.err(note.clone());
+    }
+    declared(&capsule, report);
+    door(&capsule, bind, report);
+    let home = match home.and_then(|home| usable(&home).map(|()| home)) {
+        Ok(home) => home,
+        Err(refusal) => {
+            for heading in ["Runtime directory", "Records directory"] {
+                report.block(heading, [format!("  path:      unavailable — {}", refusal.message())]);
+            }
+            return Err(refusal);
+        }
+    };
+    let config = match Config::load(&home, dir) {
+        Ok(config) => config,
+        Err(fault) => {
+            report.error(&fault);
+            Config::default()
+        }
+    };
+    for line in &config.warnings {
+        report.err(line.clone());
+    }
+    gateways(&capsule, dir, &config, report);
+    predictions(&capsule, &config, report);
+    host::blocks(report);
+    host::murmur_home(&home, report);
+    preopens(&capsule, report);
+    if with_roster {
+        roster::block(dir, report);
+    }
+    stored(&capsule, dir, &home, &config, report);
+    folders(dir, &home, report);
+    leftovers::block(&home, report);
+    Ok(())
+}
+
+/// Whether `~/.murmur` could be used, without making anything.
+fn usable(home: &MurmurHome) -> Result<()> {
+    let refused = |why: String| {
+        Diagnostic::new(codes::E_IO_004, why).hint("set HOME to an absolute path that you own and can write")
+    };
+    let root = home.root();
+    for dir in [root.to_owned(), home.sessions(), home.records()] {
+        match std::fs::metadata(&dir) {
+            Ok(meta) if !meta.is_dir() => return Err(refused(format!("{} is not a directory", dir.display()))),
+            Ok(_) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(refused(format!("{}: {error}", dir.display()))),
+        }
+    }
+    let nearest = root.ancestors().find(|dir| dir.is_dir()).unwrap_or(root);
+    nix::unistd::access(nearest, nix::unistd::AccessFlags::W_OK)
+        .map_err(|errno| refused(format!("{} cannot be written: {}", nearest.display(), errno.desc())))
+}
+
+/// What the manifest alone gives reason to warn of.
+fn declared(capsule: &Capsule, report: &mut Report) {
+    let capabilities = &capsule.capabilities;
+    let shell = capabilities.shell.as_ref();
+    for grant in shell.map(|shell| shell.interpreter_runtime.as_slice()).unwrap_or_default() {
+        let dirs: Vec<&str> = grant.dirs.iter().map(|dir| dir.path.as_str()).collect();
+        let message = format!("'{}' may read {} of the host", grant.binary, dirs.join(", "));
+        report.warning(&Diagnostic::new(codes::W_SEC_009, message).hint("grant only what the interpreter needs"));
+    }
+    if capabilities.filesystem.workdir_exec {
+        report.warning(
+            &Diagnostic::new(
+                codes::W_SEC_011,
+                "capabilities.filesystem.workdir_exec lets the capsule run what it wrote",
+            )
+            .hint("remove workdir_exec where it is not needed: it holds the class at advisory"),
+        );
+    }
+    let strip = shell.map(|shell| shell.strip_env.as_slice()).unwrap_or_default();
+    match check_allow(&capabilities.env.allow, strip) {
+        Ok(warnings) => warnings.iter().for_each(|warning| report.warning(warning)),
+        Err(refusal) => report.prediction(&refusal),
+    }
+    let scopes = capsule.artifacts.iter().enumerate().filter_map(|(index, entry)| {
+        let scope = entry.capabilities.as_ref()?.filesystem_scope.as_ref()?;
+        Some((format!("artifacts[{index}].capabilities.filesystem.scope"), scope))
+    });
+    let own = capabilities.filesystem.scope.iter().map(|scope| ("capabilities.filesystem.scope".to_owned(), scope));
+    for (field, scope) in own.chain(scopes) {
+        if let Err(refusal) = check_scope(&field, scope) {
+            report.prediction(&refusal);
+        }
+    }
+    if let Err(refusal) = capabilities.network_rules() {
+        report.prediction(&refusal);
+    }
+    for entry in &capsule.artifacts {
+        if let Err(refusal) = entry.config_json() {
+            report.prediction(&refusal);
+        }
+    }
+}
+
+fn door(capsule: &Capsule, bind: &str, report: &mut Report) {
+    match &capsule.network.authentication {
+        Some(authentication) => {
+            let declared = authentication.credentials.iter();
+            let shown: Vec<String> = declared
+                .map(|credential| format!(", {} ({})", credential.name, credential.scopes.join(", ")))
+                .collect();
+            report.out(format!("door: bearer — operator{}", shown.concat()));
+        }
+        None => {
+            report.out("door: public (no network.authentication)");
+            let tools = capsule.artifacts.iter().filter(|entry| entry.runtime.visible());
+            let facts = CapsuleFacts {
+                name: capsule.name.clone(),
+                version: capsule.version.clone(),
+                tools: tools.map(|entry| entry.bare().to_owned()).collect(),
+                shell: capsule.capabilities.shell.is_some(),
+                network: !capsule.capabilities.network.allow.is_empty(),
+                exports_files: capsule.exports.files.is_some(),
+                exports_peer_files: capsule.exports.peer_files.is_some(),
+            };
+            let accepts = capsule.lifecycle.task_acceptance != Acceptance::None;
+            if let Some(warning) = exposure_warning(bind, &facts, accepts) {
+                report.warning(&warning);
+            }
+        }
+    }
+    report.out("");
+}
+
+/// Keys, and rules that name a gateway's host.
+fn gateways(capsule: &Capsule, dir: &Path, config: &Config, report: &mut Report) {
+    let host = match HostEnvironment::with_file_near(dir) {
+        Ok(host) => host,
+        Err(fault) => {
+            report.error(&fault);
+            HostEnvironment::default()
+        }
+    };
+    let allow = &capsule.capabilities.network.allow;
+    let rules: Vec<NetworkRule> = allow.iter().filter_map(|entry| NetworkRule::parse(entry).ok()).collect();
+    for entry in &capsule.artifacts {
+        let Some(gateway) = &entry.gateway else { continue };
+        if rules.iter().any(|rule| rule.matches(&gateway.scheme, &gateway.host, gateway.port)) {
+            let message = format!(
+                "capabilities.network.allow names {}, the host behind the gateway of '{}': requests there carry no key",
+                gateway.host, entry.name
+            );
+            let warning = Diagnostic::new(codes::W_SEC_025, message);
+            report.warning(&warning.hint("remove the entry; a gateway's requests need none"));
+        }
+        if entry.runtime != Role::Driver {
+            let message = format!("what '{}' sends through its gateway is not metered", entry.name);
+            report.warning(
+                &Diagnostic::new(codes::W_SEC_030, message).hint("only the inference driver's tokens are counted"),
+            );
+        }
+        key(&entry.name, &gateway.api_key, config, &host, report);
+    }
+    if let Some(warning) = &config.readable_by_others {
+        report.warning(warning);
+    }
+}
+
+fn key(artifact: &str, key: &ApiKey, config: &Config, host: &HostEnvironment, report: &mut Report) {
+    let never = std::sync::Arc::new(|_: &str| None);
+    match KeySource::find(artifact, key, &config.credentials, |name| host.get(name), never) {
+        Ok((_, Some(warning))) => report.warning(&warning),
+        Ok((_, None)) => {}
+        Err(refusal) => report.prediction(&refusal),
+    }
+}
+
+/// What a launch would be refused for on this host or by this version.
+fn predictions(capsule: &Capsule, config: &Config, report: &mut Report) {
+    if let Err(refusal) = check_served(capsule) {
+        report.prediction(&refusal);
+    }
+    let floors = Floors {
+        manifest: capsule.capabilities.containment,
+        config: config.containment,
+        workdir_exec: capsule.capabilities.filesystem.workdir_exec,
+        ..Floors::default()
+    };
+    match class_in_force(&floors) {
+        Ok(in_force) => {
+            for warning in crate::containment::warnings(&in_force) {
+                report.warning(&warning);
+            }
+        }
+        Err(refusal) => report.prediction(&refusal),
+    }
+}
+
+/// Which folder each component sees.
+fn preopens(capsule: &Capsule, report: &mut Report) {
+    let whole = capsule.capabilities.filesystem.scope.as_deref().unwrap_or("the work folder");
+    let components = capsule.artifacts.iter().filter(|entry| entry.runtime != Role::Skill);
+    let lines: Vec<String> = components
+        .map(|entry| {
+            let grants = entry.capabilities.as_ref();
+            let scope = grants.and_then(|grants| grants.filesystem_scope.as_deref());
+            let dot = match (entry.runtime, scope, grants.is_some_and(|grants| grants.filesystem_records)) {
+                (Role::Hook, _, true) => "the records folder's hooks/",
+                (Role::Hook, None, false) => "nothing",
+                (_, Some(scope), _) => scope,
+                (_, None, _) => whole,
+            };
+            let state = grants.and_then(|grants| grants.state.as_ref());
+            let state = state.map(|state| format!("; state: {}", state.store)).unwrap_or_default();
+            format!("  - {} ({}): {dot}{state}", entry.name, entry.runtime.as_str())
+        })
+        .collect();
+    if !lines.is_empty() {
+        report.block("Filesystem preopens", lines);
+    }
+    if !capsule.capabilities.filesystem.read_only.is_empty() {
+        let paths = capsule.capabilities.filesystem.read_only.iter();
+        report.block("Read-only paths", paths.map(|path| format!("  - {path}")).collect::<Vec<_>>());
+    }
+    if let Some(install) = &capsule.capabilities.install {
+        let show = |patterns: &[String]| if patterns.is_empty() { "none".to_owned() } else { patterns.join(", ") };
+        report.block(
+            "Install grant",
+            [
+                format!("  skill: {}", show(&install.skill)),
+                format!("  tool:  {}", show(&install.tool)),
+                format!("  from:  {}", if install.from_sources { "stores, sources" } else { "stores" }),
+            ],
+        );
+    }
+    let resources = &capsule.capabilities.resources;
+    report.block(
+        "Memory bound",
+        [format!("  memory.max: {}", resources.cgroup_memory_bytes), "  memory.swap.max: 0".to_owned()],
+    );
+}
+
+/// What the stores hold of what is declared.
+fn stored(capsule: &Capsule, dir: &Path, home: &MurmurHome, config: &Config, report: &mut Report) {
+    let mut registry = Registry::new(home, &config.plugins);
+    let stores = match Stores::open(home, Some(dir), config, &mut registry) {
+        Ok(stores) => stores,
+        Err(fault) => return report.error(&fault),
+    };
+    artifacts::wit_level(&stores, capsule, report);
+    artifacts::old_layout(home, dir, report);
+    let driver = artifacts::checklist(capsule, dir, &stores, &Lock::read(dir), report);
+    models::block(capsule, driver.as_ref(), report);
+}
+
+/// Where a session would keep what it makes.
+fn folders(dir: &Path, home: &MurmurHome, report: &mut Report) {
+    let session = "<session-id>";
+    let records = home.records_group(&dir.join("workdir")).join(session);
+    report.block("Runtime directory", [format!("  path:      {}", home.sessions().join(session).display())]);
+    report.block("Records directory", [format!("  path:      {}", records.display())]);
+    report.block("Temporary folder", [format!("  path:      {}", records.join("tmp").display())]);
+}
