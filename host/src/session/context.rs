@@ -58,8 +58,6 @@ pub struct SessionContext {
     pub launch_context: Option<ContextId>,
     /// `localhost:<port>`.
     pub url: String,
-    /// Provider keys the session holds, to be taken out of texts with [`crate::egress::secret::redact`].
-    pub secrets: Vec<Secret>,
     /// `spend.machine_tokens_per_day`.
     pub machine_tokens_per_day: Option<u64>,
 }
@@ -256,6 +254,15 @@ impl SessionContext {
     /// The `inference` block; a session context is made for agent capsules only.
     pub fn inference(&self) -> &Inference {
         self.capsule.inference.as_ref().unwrap_or_else(|| unreachable!("sessions with a context are agent sessions"))
+    }
+
+    /// Every provider key seen so far, to be taken out of texts with [`crate::egress::secret::redact`].
+    pub fn secrets(&self) -> Vec<Secret> {
+        self.senders
+            .values()
+            .filter_map(|network| network.gateway.as_ref())
+            .flat_map(|gateway| gateway.secrets())
+            .collect()
     }
 
     /// On whose behalf an artifact's request is sent; an artifact that is not of this session reaches nothing.

@@ -380,7 +380,6 @@ fn context(
         deadline: plan.deadline,
         launch_context: plan.context.clone(),
         url: url.to_owned(),
-        secrets: plan.networks.secrets.clone(),
         machine_tokens_per_day: plan.machine_tokens_per_day,
     })
 }

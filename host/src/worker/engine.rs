@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use wasmtime::{Config, Engine, InstanceAllocationStrategy, OptLevel, WasmBacktraceDetails};
 
 /// Raised with every change to [`config`] that changes machine code.
-const REVISION: u32 = 1;
+const REVISION: u32 = 2;
 
 /// The wasmtime that compiles and runs. A test compares it with the lock file.
 const WASMTIME: &str = "48.0.8";
@@ -77,7 +77,9 @@ pub fn config(reservation: Reservation) -> Config {
         // Wasmtime walks frames by frame pointer; unwind tables would only cost load time and registration.
         .native_unwind_info(false)
         // Function names are enough in a trap; byte offsets double the size of a compiled form.
-        .generate_address_map(false);
+        .generate_address_map(false)
+        // Images of initial memory would need memfd_create, which confined workers are denied.
+        .memory_init_cow(false);
     if reservation == Reservation::Small {
         config
             .memory_reservation(0)

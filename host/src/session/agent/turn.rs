@@ -221,7 +221,7 @@ impl TaskRun<'_> {
                 failed.reason
             );
         }
-        failed.reason = redact(&failed.reason, &self.agent.ctx.secrets);
+        failed.reason = redact(&failed.reason, &self.agent.ctx.secrets());
         failed
     }
 
@@ -322,7 +322,7 @@ impl TaskRun<'_> {
 
     fn inference_limits(&self, record: &mut Map<String, Value>, payload: &Payload) {
         let driver = &self.agent.ctx.driver;
-        let config = driver.config_json.as_deref().map(|config| redact(config, &self.agent.ctx.secrets));
+        let config = driver.config_json.as_deref().map(|config| redact(config, &self.agent.ctx.secrets()));
         let config = config.and_then(|config| serde_json::from_str(&config).ok()).unwrap_or(Value::Null);
         record.insert("max_output_tokens".into(), json!(driver.limits.max_output_tokens));
         record.insert("input_budget".into(), json!(driver.limits.input_budget()));

@@ -1,12 +1,13 @@
 //! Where each artifact may send, and the gateways with their keys.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::{ByName, Part};
 use crate::config::Config;
-use crate::diagnostics::{Diagnostic, Result};
-use crate::egress::{RuleSet, Secret};
-use crate::manifest::Capsule;
+use crate::diagnostics::{Diagnostic, Result, codes};
+use crate::egress::gateway::read_from;
+use crate::egress::{Gateway, KeySource, RuleSet};
+use crate::manifest::{Capsule, Role, UpstreamAuth};
 use crate::paths::MurmurHome;
 use crate::session::context::ArtifactNetwork;
 use crate::session::environment::HostEnvironment;
@@ -14,32 +15,124 @@ use crate::trace::records::GatewayView;
 
 /// The network side of a session.
 pub struct Networks {
-    /// By artifact.
+    /// By bare name.
     pub senders: ByName<ArtifactNetwork>,
     /// Of the capsule as a whole.
     pub capsule: RuleSet,
-    /// Every key the session holds.
-    pub secrets: Vec<Secret>,
     /// As `session_start` shows them, the driver's first.
     pub gateways: Vec<GatewayView>,
     /// Where the driver's key came from.
     pub credential_source: String,
 }
 
-/// Settles rules and gateways.
+/// Settles rules and gateways of every artifact that can send.
 pub fn plan(
-    _capsule: &Capsule,
-    _parts: &[Part],
-    _config: &Config,
-    _home: &MurmurHome,
-    _host: &HostEnvironment,
-    _warnings: &mut Vec<Diagnostic>,
+    capsule: &Capsule,
+    parts: &[Part],
+    config: &Config,
+    home: &MurmurHome,
+    host: &HostEnvironment,
+    warnings: &mut Vec<Diagnostic>,
 ) -> Result<Networks> {
-    Ok(Networks {
-        senders: BTreeMap::new(),
-        capsule: RuleSet::none(),
-        secrets: Vec::new(),
+    let driver = capsule.inference.as_ref().map(|inference| &inference.driver.artifact);
+    let mut networks = Networks {
+        senders: ByName::new(),
+        capsule: RuleSet::of_capsule(&capsule.capabilities)?,
         gateways: Vec::new(),
         credential_source: "none".to_owned(),
-    })
+    };
+    for part in parts.iter().filter(|part| part.entry.runtime != Role::Skill) {
+        let entry = &part.entry;
+        let (rules, dropped) = RuleSet::of_entry(&capsule.capabilities, entry)?;
+        warnings.extend(dropped);
+        let gateway = gateway(part, config, home, host, warnings)?;
+        if let Some(gateway) = &gateway {
+            let is_driver = driver.is_some_and(|driver| *driver == entry.name);
+            let view = view(part, gateway, is_driver);
+            warn(capsule, part, gateway, is_driver, warnings);
+            if is_driver {
+                networks.credential_source.clone_from(&view.credential_source);
+                networks.gateways.insert(0, view);
+            } else {
+                networks.gateways.push(view);
+            }
+        }
+        let network = ArtifactNetwork { rules, gateway: gateway.map(Arc::new) };
+        networks.senders.insert(entry.bare().to_owned(), network);
+    }
+    Ok(networks)
+}
+
+fn gateway(
+    part: &Part,
+    config: &Config,
+    home: &MurmurHome,
+    host: &HostEnvironment,
+    warnings: &mut Vec<Diagnostic>,
+) -> Result<Option<Gateway>> {
+    let Some(block) = &part.entry.gateway else { return Ok(None) };
+    let name = part.entry.name.to_string();
+    let read = read_from(home.clone());
+    let (source, warning) = KeySource::find(&name, &block.api_key, &config.credentials, |key| host.get(key), read)?;
+    warnings.extend(warning);
+    let auth = upstream_auth(part, &source)?;
+    Gateway::new(&name, block.clone(), auth, source).map(Some)
+}
+
+/// What the artifact says of its provider's header; nothing is needed where no key is sent.
+fn upstream_auth<'a>(part: &'a Part, source: &KeySource) -> Result<Option<&'a UpstreamAuth>> {
+    if matches!(source, KeySource::Keyless) {
+        return Ok(None);
+    }
+    let unusable = |why: &str| {
+        Err(Diagnostic::new(
+            codes::E_RUN_025,
+            format!("'{}' has a gateway with a key, and {why}", part.entry.reference()),
+        )
+        .hint("install a newer release of the artifact, or remove gateway: from its entry"))
+    };
+    if part.inference_auth {
+        return unusable("it still declares inference_auth, which upstream_auth replaced");
+    }
+    match &part.upstream_auth {
+        None => Ok(None),
+        Some(Ok(auth)) => Ok(Some(auth)),
+        Some(Err(why)) => unusable(&format!("its upstream_auth cannot be used: {why}")),
+    }
+}
+
+fn view(part: &Part, gateway: &Gateway, is_driver: bool) -> GatewayView {
+    let source = match gateway.source() {
+        KeySource::Keyless => "keyless",
+        KeySource::Literal(_) => "manifest",
+        KeySource::Environment { .. } => "environment",
+        KeySource::Configured { .. } => "config",
+    };
+    GatewayView {
+        artifact: part.entry.name.to_string(),
+        host: gateway.endpoint().authority(),
+        credential_source: source.to_owned(),
+        metered: is_driver,
+    }
+}
+
+fn warn(capsule: &Capsule, part: &Part, gateway: &Gateway, is_driver: bool, warnings: &mut Vec<Diagnostic>) {
+    let host = &gateway.endpoint().host;
+    let rules = capsule.capabilities.network_rules().unwrap_or_default();
+    if let Some(rule) = rules.iter().find(|rule| rule.host == *host) {
+        warnings.push(Diagnostic::new(
+            codes::W_SEC_025,
+            format!(
+                "capabilities.network.allow names '{rule}', the host of the gateway of '{}': requests to it outside the \
+                 gateway carry no key",
+                part.entry.name
+            ),
+        ));
+    }
+    if !is_driver {
+        warnings.push(Diagnostic::new(
+            codes::W_SEC_030,
+            format!("the gateway of '{}' is not the inference driver's: nothing it spends is counted", part.entry.name),
+        ));
+    }
 }
