@@ -2,6 +2,7 @@
 
 mod client;
 mod http;
+mod load;
 mod refusals;
 mod streams;
 mod tasks;
