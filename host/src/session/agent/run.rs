@@ -104,11 +104,16 @@ impl<'a> TaskRun<'a> {
     }
 
     pub(super) async fn run(mut self) -> TaskOutcome {
-        let ended = match self.begin() {
+        let mut ended = match self.begin() {
             Ok(()) => self.attempts().await,
             Err(ended) => ended,
         };
         self.calls.abandon().await;
+        // A cancel accepted meanwhile has been answered as one. From here to the registry nothing waits, so no other
+        // can come between what is recorded and what callers are told.
+        if self.task.canceled.is_set() && !matches!(ended, Ended::Canceled { .. } | Ended::Fatal(_)) {
+            ended = Ended::Canceled { phase: "member_call" };
+        }
         if let Ended::Canceled { .. } = ended {
             self.join(Message::canceled(results::CANCELED));
         }
@@ -121,7 +126,9 @@ impl<'a> TaskRun<'a> {
             // The next task writes its own; none is left lying about in between.
             let _ = std::fs::remove_file(self.agent.ctx.dirs.task());
         }
-        self.agent.ctx.tasks.finish(&self.task.id, ended.task_end(self.notes()));
+        let mut end = ended.task_end(self.notes());
+        end.answer_file = self.own_result().map(|name| self.agent.ctx.dirs.records.join("out").join(name));
+        self.agent.ctx.tasks.finish(&self.task.id, end);
         ended.outcome()
     }
 
@@ -395,10 +402,16 @@ impl<'a> TaskRun<'a> {
         let ctx = &self.agent.ctx;
         let text = ended.result_text();
         results::write(&ctx.dirs.records, results::LAST, &text)?;
-        if ctx.capsule.lifecycle.conversation == Conversation::Threaded {
-            results::write(&ctx.dirs.records, &format!("result_{}.txt", self.task.id), &text)?;
+        if let Some(name) = self.own_result() {
+            results::write(&ctx.dirs.records, &name, &text)?;
         }
         Ok(())
+    }
+
+    /// The result file of this task alone, where a conversation keeps one for each.
+    fn own_result(&self) -> Option<String> {
+        let threaded = self.agent.ctx.capsule.lifecycle.conversation == Conversation::Threaded;
+        threaded.then(|| format!("result_{}.txt", self.task.id))
     }
 
     fn notes(&self) -> EndNotes {
