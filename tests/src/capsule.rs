@@ -1,121 +1,192 @@
-//! Capsules for tests: a manifest on the scripted driver, built and installed as a user would.
+//! Sources of capsules and rosters, written as an operator would write them. JSON is YAML, so that is what they are.
 
-use std::fs;
+use serde_json::{Map, Value, json};
 
-use serde_json::{Value, json};
+use crate::bundled_version;
 
-use crate::home::Home;
-
-/// Version of the bundled guests.
-pub const BUNDLED: &str = "0.1.0-mur";
-
-/// A capsule's manifest, as JSON (which is YAML).
-#[derive(Clone, Debug)]
-pub struct Capsule {
-    /// Its bare name.
-    pub name: String,
-    /// Its version.
-    pub version: String,
-    /// The whole manifest.
-    pub manifest: Value,
+/// An agent capsule's source.
+#[derive(Debug, Clone)]
+pub struct Agent {
+    manifest: Map<String, Value>,
 }
 
-impl Capsule {
-    /// A capsule whose model is a script (see the scripted driver's chapter in the book).
+impl Agent {
+    /// An agent on the scripted driver; see the book for what a script can say.
     pub fn scripted(name: &str, script: Value) -> Self {
+        let mut agent = Self::on(name, "driver-scripted", "http://127.0.0.1:9", None, "scripted");
+        if !script.is_null() {
+            agent.at(&["inference", "driver", "config"], script);
+        }
+        agent
+    }
+
+    /// An agent on the Anthropic driver, at a provider of the test's own.
+    pub fn anthropic(name: &str, endpoint: &str, key: &str) -> Self {
+        Self::on(name, "driver-anthropic", endpoint, Some(key), "claude-haiku-4-5")
+    }
+
+    /// An agent on the OpenAI driver, at a provider of the test's own.
+    pub fn openai(name: &str, endpoint: &str, key: &str) -> Self {
+        Self::on(name, "driver-openai", endpoint, Some(key), "gpt-5-mini")
+    }
+
+    fn on(name: &str, driver: &str, endpoint: &str, key: Option<&str>, model: &str) -> Self {
+        let gateway = match key {
+            Some(key) => json!({"endpoint": endpoint, "api_key": key}),
+            None => json!({"endpoint": endpoint, "keyless": true}),
+        };
+        let full = format!("murmur/{driver}");
         let manifest = json!({
             "name": name,
-            "version": "1.0.0",
+            "version": "0.1.0",
             "runtime": "capsule",
             "execution": "static",
             "artifacts": [{
-                "name": "murmur/driver-scripted",
-                "version": BUNDLED,
-                "runtime": "driver",
-                "gateway": {"endpoint": "http://127.0.0.1:1", "keyless": true},
+                "name": full, "version": bundled_version(driver), "runtime": "driver", "gateway": gateway,
             }],
-            "inference": {
-                "transport": "http",
-                "model": "scripted",
-                "driver": {"artifact": "murmur/driver-scripted", "config": {"script": script}},
-            },
+            "inference": {"transport": "http", "model": model, "driver": {"artifact": full}},
         });
-        Self { name: name.to_owned(), version: "1.0.0".to_owned(), manifest }
+        let Value::Object(manifest) = manifest else { unreachable!("it is written as an object") };
+        Self { manifest }
     }
 
-    /// One that answers every task with this text (a template of the scripted driver).
-    pub fn saying(name: &str, text: &str) -> Self {
-        Self::scripted(name, json!({"rules": [{"turns": [[{"say": text}]], "repeat": true}]}))
+    /// Any manifest.
+    ///
+    /// # Panics
+    /// When it is no object.
+    pub fn of(manifest: Value) -> Self {
+        let Value::Object(manifest) = manifest else { panic!("a manifest is a mapping") };
+        Self { manifest }
     }
 
-    /// Merges a value into the manifest: mappings are joined, lists are appended, anything else is replaced.
-    #[must_use]
-    pub fn with(mut self, more: Value) -> Self {
-        merge(&mut self.manifest, more);
-        self
-    }
-
-    /// A bundled tool added.
-    #[must_use]
-    pub fn tool(self, name: &str) -> Self {
-        self.with(json!({"artifacts": [{"name": format!("murmur/{name}"), "version": BUNDLED, "runtime": "tool"}]}))
-    }
-
-    /// A member that serves peers behind an authenticated door and may reach other members' doors.
-    #[must_use]
-    pub fn member(self) -> Self {
-        self.with(json!({
-            "network": {"authentication": {"scheme": "bearer"}},
-            "exports": {"peer_tasks": {"accept": true}},
-            "capabilities": {"network": {"allow": ["localhost"]}},
-            "lifecycle": {"task_acceptance": "queue", "after_task": "sleep", "queue_depth": 8},
-        }))
-    }
-
-    /// Writes the manifest into the project as `<name>/murmur.yaml`, builds and installs it globally as `local/<name>`.
-    #[track_caller]
-    pub fn install(&self, home: &Home) -> &Self {
-        let dir = home.scratch("sources").join(&self.name);
-        fs::create_dir_all(&dir).expect("a source directory");
-        fs::write(dir.join("murmur.yaml"), serde_json::to_string_pretty(&self.manifest).expect("JSON"))
-            .expect("a file");
-        home.mur(["build".as_ref(), dir.as_os_str()]).expect(0);
-        let archive = dir.join(format!("{}-{}.mur.zip", self.name, self.version));
-        home.mur(["install".as_ref(), archive.as_os_str(), "-g".as_ref()]).expect(0);
-        self
-    }
-
-    /// `local/<name>`.
-    pub fn full_name(&self) -> String {
-        format!("local/{}", self.name)
-    }
-
-    /// The flags that run it.
-    pub fn run_flags(&self) -> Vec<String> {
-        ["run", "--capsule", &self.full_name(), "--capsule-version", &self.version].map(String::from).to_vec()
-    }
-}
-
-fn merge(into: &mut Value, from: Value) {
-    match (into, from) {
-        (Value::Object(into), Value::Object(from)) => {
-            for (key, value) in from {
-                merge(into.entry(key).or_insert(Value::Null), value);
-            }
+    /// Gives it a bundled tool.
+    pub fn tool(mut self, name: &str) -> Self {
+        let entry = json!({"name": format!("murmur/{name}"), "version": bundled_version(name), "runtime": "tool"});
+        if let Some(Value::Array(artifacts)) = self.manifest.get_mut("artifacts") {
+            artifacts.push(entry);
         }
-        (Value::Array(into), Value::Array(from)) => into.extend(from),
-        (into, from) => *into = from,
+        self
+    }
+
+    /// Declares its door authenticated.
+    pub fn authenticated(self) -> Self {
+        self.with(&["network", "authentication", "scheme"], "bearer")
+    }
+
+    /// Serves peers: takes tasks from them one after another, behind an authenticated door.
+    pub fn peer(self) -> Self {
+        self.authenticated()
+            .with(&["exports", "peer_tasks", "accept"], true)
+            .with(&["lifecycle", "task_acceptance"], "queue")
+            .with(&["lifecycle", "after_task"], "sleep")
+    }
+
+    /// Allows destinations of the network.
+    pub fn network(self, allow: &[&str]) -> Self {
+        self.with(&["capabilities", "network", "allow"], json!(allow))
+    }
+
+    /// Another version.
+    pub fn at_version(self, version: &str) -> Self {
+        self.with(&["version"], version)
+    }
+
+    /// Sets a value of the manifest, by the keys that lead to it.
+    pub fn with(mut self, path: &[&str], value: impl Into<Value>) -> Self {
+        self.at(path, value.into());
+        self
+    }
+
+    fn at(&mut self, path: &[&str], value: Value) {
+        let (last, blocks) = path.split_last().expect("a path has a key");
+        let mut block = &mut self.manifest;
+        for key in blocks {
+            let next = block.entry(*key).or_insert_with(|| json!({}));
+            if !next.is_object() {
+                *next = json!({});
+            }
+            block = next.as_object_mut().expect("it was made one");
+        }
+        block.insert((*last).to_owned(), value);
+    }
+
+    /// Its bare name.
+    pub fn name(&self) -> &str {
+        self.manifest["name"].as_str().unwrap_or_default()
+    }
+
+    /// Its version.
+    pub fn version(&self) -> &str {
+        self.manifest["version"].as_str().unwrap_or_default()
+    }
+
+    /// Its `murmur.yaml`.
+    pub fn manifest(&self) -> String {
+        serde_json::to_string_pretty(&self.manifest).expect("JSON is always writable")
     }
 }
 
-/// A roster of members (`name`, capsule), the first being the entry member, and its rules as JSON.
-pub fn roster(members: &[(&str, &Capsule)], reachability: Value) -> String {
-    let members: Vec<Value> = members
-        .iter()
-        .enumerate()
-        .map(|(index, (name, capsule))| {
-            json!({"name": name, "capsule": capsule.full_name(), "version": capsule.version, "entry": index == 0})
-        })
-        .collect();
-    json!({"roster_version": 1, "members": members, "reachability": reachability}).to_string()
+/// A roster, and the capsules its members run.
+#[derive(Debug, Clone, Default)]
+pub struct Roster {
+    members: Vec<(String, Agent, bool)>,
+    reachability: Value,
+}
+
+impl Roster {
+    /// A roster whose entry member is the first one added.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a member; the first is the entry member.
+    pub fn member(mut self, name: &str, agent: Agent) -> Self {
+        let entry = self.members.is_empty();
+        self.members.push((name.to_owned(), agent, entry));
+        self
+    }
+
+    /// Adds a rule: `from` may call each of `to`.
+    pub fn rule(mut self, from: &str, to: &[&str]) -> Self {
+        if !self.reachability.is_array() {
+            self.reachability = json!([]);
+        }
+        if let Value::Array(rules) = &mut self.reachability {
+            rules.push(json!({"from": from, "to": to}));
+        }
+        self
+    }
+
+    /// Every member that serves peers may call every other one.
+    pub fn all(mut self) -> Self {
+        self.reachability = json!("all");
+        self
+    }
+
+    /// Its members' capsules.
+    pub fn agents(&self) -> impl Iterator<Item = &Agent> {
+        self.members.iter().map(|(_, agent, _)| agent)
+    }
+
+    /// Its text.
+    pub fn text(&self) -> String {
+        let members: Vec<Value> = self
+            .members
+            .iter()
+            .map(|(name, agent, entry)| {
+                let mut member = json!({
+                    "name": name, "capsule": format!("local/{}", agent.name()), "version": agent.version(),
+                });
+                if *entry {
+                    member["entry"] = true.into();
+                }
+                member
+            })
+            .collect();
+        let mut roster = json!({"roster_version": 1, "members": members});
+        if !self.reachability.is_null() {
+            roster["reachability"] = self.reachability.clone();
+        }
+        serde_json::to_string_pretty(&roster).expect("JSON is always writable")
+    }
 }

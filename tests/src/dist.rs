@@ -1,27 +1,45 @@
-//! Where the assembled distribution lies.
+//! The installed form that is tested.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
-/// The distribution's directory: `MUR_DIST`, else the one beside the target directory this test was built into.
+/// The prefix of the `mur` under test.
 ///
 /// # Panics
-/// When there is none: `cargo xtask dist` makes it.
-pub fn dir() -> PathBuf {
-    let dir = match std::env::var_os("MUR_DIST") {
-        Some(dir) => PathBuf::from(dir),
-        None => {
-            let test = std::env::current_exe().expect("a test has a path");
-            // target/<profile>/deps/<test>
-            let target = test.ancestors().nth(3).expect("a test lies three levels deep");
-            let profile = test.ancestors().nth(2).and_then(|dir| dir.file_name()).expect("a profile directory");
-            target.join("dist").join(profile)
-        }
-    };
-    assert!(dir.join("bin/mur").is_file(), "no mur in {}: run `cargo xtask dist`", dir.display());
-    dir
+/// When there is none: the message says how to make it.
+pub fn dist() -> &'static Path {
+    static DIST: OnceLock<PathBuf> = OnceLock::new();
+    DIST.get_or_init(|| {
+        let root = match std::env::var_os("MUR_DIST") {
+            Some(dir) => PathBuf::from(dir),
+            None => {
+                let workspace =
+                    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crate lies in the workspace");
+                let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
+                workspace.join(target).join("dist/debug")
+            }
+        };
+        assert!(root.join("bin/mur").is_file(), "no mur in {}: run 'cargo xtask dist' first", root.display());
+        root.canonicalize().expect("the prefix is there")
+    })
 }
 
 /// The binary under test.
-pub fn mur() -> PathBuf {
-    dir().join("bin/mur")
+pub fn mur_binary() -> PathBuf {
+    dist().join("bin/mur")
+}
+
+/// The version of a bundled artifact, by its bare name.
+///
+/// # Panics
+/// When there is no such artifact, or more than one version of it.
+pub fn bundled_version(name: &str) -> String {
+    let folder = dist().join("lib/mur/artifacts/murmur").join(name);
+    let entries = std::fs::read_dir(&folder).unwrap_or_else(|fault| panic!("{}: {fault}", folder.display()));
+    let versions: Vec<String> =
+        entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    match versions.as_slice() {
+        [version] => version.clone(),
+        other => panic!("murmur/{name} is bundled in {} versions", other.len()),
+    }
 }

@@ -1,230 +1,302 @@
-//! A plain client of a door: HTTP/1.1 by hand, so that a test says exactly what goes over the wire.
+//! A client of a session's door: plain HTTP over a socket, so that it can also send what no client should.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// A door and the token presented to it.
-#[derive(Clone, Debug)]
+use crate::PATIENCE;
+
+/// A door, and how to present oneself at it.
+#[derive(Debug, Clone)]
 pub struct Door {
-    /// `host:port`.
-    pub address: String,
-    /// Presented as `Authorization: Bearer`, unless empty.
-    pub token: String,
+    address: String,
+    headers: Vec<(String, String)>,
 }
 
-/// An answer: status, header lines in lower case, body.
-#[derive(Debug)]
-pub struct Answer {
-    /// HTTP status.
+/// An answer.
+#[derive(Debug, Clone)]
+pub struct Reply {
+    /// The status code.
     pub status: u16,
-    /// Names in lower case.
+    /// Names in lower case, and values.
     pub headers: Vec<(String, String)>,
     /// The body.
-    pub body: Vec<u8>,
+    pub body: String,
 }
 
-impl Answer {
-    /// A header's value.
+impl Reply {
+    /// The first header of a name.
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+        self.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
-    /// The body as JSON; null when it is none.
+    /// The body as JSON.
+    #[track_caller]
     pub fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).unwrap_or_default()
+        serde_json::from_str(&self.body).unwrap_or_else(|fault| panic!("{fault}: {} {}", self.status, self.body))
+    }
+
+    /// The `result` of a JSON-RPC answer.
+    #[track_caller]
+    pub fn result(&self) -> Value {
+        let body = self.json();
+        assert!(body.get("result").is_some(), "{} {}", self.status, self.body);
+        body["result"].clone()
+    }
+
+    /// The code of a JSON-RPC error.
+    #[track_caller]
+    pub fn error_code(&self) -> i64 {
+        self.json()["error"]["code"].as_i64().unwrap_or_else(|| panic!("{} {}", self.status, self.body))
     }
 }
 
 impl Door {
-    /// A door at `host:port` (a scheme is dropped).
-    pub fn new(address: &str, token: &str) -> Self {
-        let address = address.strip_prefix("http://").unwrap_or(address);
-        Self { address: address.replace("localhost", "127.0.0.1"), token: token.to_owned() }
+    /// The door at an address: `localhost:port`, with or without `http://` before it.
+    pub fn at(address: &str) -> Self {
+        let address = address.strip_prefix("http://").unwrap_or(address).trim_end_matches('/');
+        Self { address: address.replace("localhost", "127.0.0.1"), headers: vec![("A2A-Version".into(), "1.0".into())] }
     }
 
-    /// One request with exactly these headers besides framing.
-    pub fn raw(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
-        let mut stream = self.open(method, path, headers, body);
-        read_answer(&mut stream)
-    }
-
-    fn open(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> BufReader<TcpStream> {
-        let mut stream = TcpStream::connect(&self.address).expect("the door accepts");
-        stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
-        let mut head = format!("{method} {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n", self.address);
-        for (name, value) in headers {
-            head.push_str(&format!("{name}: {value}\r\n"));
-        }
-        head.push_str(&format!("content-length: {}\r\n\r\n", body.len()));
-        stream.write_all(&[head.as_bytes(), body].concat()).expect("a request is sent");
-        BufReader::new(stream)
-    }
-
-    fn headers<'a>(&self, authorization: &'a str, more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
-        let mut headers = vec![("content-type", "application/json"), ("a2a-version", "1.0")];
-        if !self.token.is_empty() {
-            headers.push(("authorization", authorization));
-        }
-        headers.extend_from_slice(more);
-        headers
-    }
-
-    /// One JSON-RPC request with more headers; the whole answer.
-    pub fn ask(&self, method: &str, params: Value, more: &[(&str, &str)]) -> Answer {
-        let authorization = format!("Bearer {}", self.token);
-        let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).to_string();
-        self.raw("POST", "/", &self.headers(&authorization, more), body.as_bytes())
-    }
-
-    /// One JSON-RPC request; the body of its answer.
-    pub fn call(&self, method: &str, params: Value) -> Value {
-        self.ask(method, params, &[]).json()
-    }
-
-    /// Sends a task and returns its id without waiting for its end.
+    /// The door a `--json` readiness line announces, with the operator's token when the line carries one.
     #[track_caller]
-    pub fn send(&self, text: &str) -> String {
-        let answer = self.call("SendMessage", message(text, true));
-        let id = answer.pointer("/result/task/id").and_then(Value::as_str);
-        id.unwrap_or_else(|| panic!("no task: {answer}")).to_owned()
+    pub fn ready(line: &Value) -> Self {
+        let url = line["url"].as_str().unwrap_or_else(|| panic!("no url in {line}"));
+        let door = Self::at(url);
+        match line["tokens"]["operator"].as_str() {
+            Some(token) => door.token(token),
+            None => door,
+        }
     }
 
-    /// Polls a task until its state is terminal.
+    /// Presents a bearer token.
+    pub fn token(&self, token: &str) -> Self {
+        self.header("Authorization", &format!("Bearer {token}"))
+    }
+
+    /// Sends a header with every request, in place of one of the same name.
+    pub fn header(&self, name: &str, value: &str) -> Self {
+        let mut door = self.without(name);
+        door.headers.push((name.to_owned(), value.to_owned()));
+        door
+    }
+
+    /// Sends a header no more.
+    pub fn without(&self, name: &str) -> Self {
+        let mut door = self.clone();
+        door.headers.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
+        door
+    }
+
+    /// Its address, `127.0.0.1:port`.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// A connection to it.
     #[track_caller]
-    pub fn ended(&self, task: &str) -> Value {
-        let mut view = Value::Null;
-        crate::run::until("a task ends", || {
-            let answer = self.call("GetTask", json!({"id": task}));
-            let state = answer.pointer("/result/status/state").and_then(Value::as_str).unwrap_or_default().to_owned();
-            !matches!(state.as_str(), "TASK_STATE_SUBMITTED" | "TASK_STATE_WORKING" | "TASK_STATE_INPUT_REQUIRED")
+    pub fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(&self.address).unwrap_or_else(|fault| panic!("{}: {fault}", self.address));
+        stream.set_read_timeout(Some(PATIENCE)).expect("a socket takes a timeout");
+        stream.set_write_timeout(Some(PATIENCE)).expect("a socket takes a timeout");
+        stream
+    }
+
+    fn request(&self, method: &str, path: &str, body: Option<&str>) -> String {
+        let mut text = format!("{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n", self.address);
+        for (name, value) in &self.headers {
+            text.push_str(&format!("{name}: {value}\r\n"));
+        }
+        if let Some(body) = body {
+            text.push_str(&format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len()));
+        }
+        text.push_str("\r\n");
+        text.push_str(body.unwrap_or_default());
+        text
+    }
+
+    /// `GET`.
+    #[track_caller]
+    pub fn get(&self, path: &str) -> Reply {
+        self.raw(self.request("GET", path, None).as_bytes())
+    }
+
+    /// `POST /` with a body as it is.
+    #[track_caller]
+    pub fn post(&self, body: &str) -> Reply {
+        self.raw(self.request("POST", "/", Some(body)).as_bytes())
+    }
+
+    /// Bytes as they are, and the answer to them.
+    #[track_caller]
+    pub fn raw(&self, bytes: &[u8]) -> Reply {
+        let mut stream = self.connect();
+        stream.write_all(bytes).expect("the door takes bytes");
+        let mut reader = BufReader::new(stream);
+        let (status, headers) = head(&mut reader);
+        let mut reply = Reply { status, headers, body: String::new() };
+        let mut body = Vec::new();
+        if reply.header("transfer-encoding").is_some_and(|coding| coding.contains("chunked")) {
+            let mut chunks = Chunks { reader, left: 0, done: false };
+            chunks.read_to_end(&mut body).expect("a whole body");
+        } else if let Some(length) = reply.header("content-length").and_then(|length| length.parse().ok()) {
+            reader.take(length).read_to_end(&mut body).expect("a whole body");
+        } else {
+            reader.read_to_end(&mut body).expect("a whole body");
+        }
+        reply.body = String::from_utf8(body).expect("a body of text");
+        reply
+    }
+
+    /// A JSON-RPC call.
+    #[track_caller]
+    pub fn call(&self, method: &str, params: Value) -> Reply {
+        self.post(&json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).to_string())
+    }
+
+    /// A task from a text; answered as soon as the door holds it.
+    #[track_caller]
+    pub fn send(&self, text: &str) -> Value {
+        let message = json!({"messageId": "m1", "role": "ROLE_USER", "parts": [{"text": text}]});
+        let params = json!({"message": message, "configuration": {"returnImmediately": true}});
+        self.call("SendMessage", params).result()["task"].clone()
+    }
+
+    /// A task from a text, answered when it has ended.
+    #[track_caller]
+    pub fn ask(&self, text: &str) -> Value {
+        let message = json!({"messageId": "m1", "role": "ROLE_USER", "parts": [{"text": text}]});
+        self.call("SendMessage", json!({"message": message})).result()["task"].clone()
+    }
+
+    /// A task as it stands.
+    #[track_caller]
+    pub fn task(&self, id: &str) -> Value {
+        self.call("GetTask", json!({"id": id})).result()
+    }
+
+    /// Waits until a task is in a state, such as `TASK_STATE_WORKING`.
+    #[track_caller]
+    pub fn wait_for(&self, id: &str, state: &str) -> Value {
+        let mut task = Value::Null;
+        crate::wait_until(&format!("{id} to be {state}"), || {
+            task = self.task(id);
+            task["status"]["state"] == state
         });
-        view = self.call("GetTask", json!({"id": task}))["result"].take();
-        view
+        task
     }
 
-    /// Opens a stream; events come as they are read.
-    pub fn stream(&self, method: &str, params: Value, more: &[(&str, &str)]) -> Stream {
-        let authorization = format!("Bearer {}", self.token);
+    /// A call answered by a stream of events.
+    #[track_caller]
+    pub fn stream(&self, method: &str, params: Value) -> Stream {
         let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).to_string();
-        let mut reader = self.open("POST", "/", &self.headers(&authorization, more), body.as_bytes());
-        let (status, headers) = read_head(&mut reader);
-        Stream {
-            status,
-            chunked: header(&headers, "transfer-encoding") == Some("chunked"),
-            headers,
-            reader,
-            rest: Vec::new(),
-        }
+        let mut stream = self.connect();
+        stream.write_all(self.request("POST", "/", Some(&body)).as_bytes()).expect("the door takes bytes");
+        let mut reader = BufReader::new(stream);
+        let (status, headers) = head(&mut reader);
+        let chunked = headers.iter().any(|(name, value)| name == "transfer-encoding" && value.contains("chunked"));
+        let reader: Box<dyn Read> =
+            if chunked { Box::new(Chunks { reader, left: 0, done: false }) } else { Box::new(reader) };
+        Stream { status, headers, reader: BufReader::new(reader) }
     }
 }
 
-/// The params of a message with one text part.
-pub fn message(text: &str, return_immediately: bool) -> Value {
-    json!({
-        "message": {"messageId": "m1", "role": "ROLE_USER", "parts": [{"text": text}]},
-        "configuration": {"returnImmediately": return_immediately},
-    })
+#[track_caller]
+fn head(reader: &mut impl BufRead) -> (u16, Vec<(String, String)>) {
+    let mut line = || {
+        let mut line = String::new();
+        reader.read_line(&mut line).expect("the door answers");
+        line.trim_end().to_owned()
+    };
+    let first = line();
+    let status = first.split(' ').nth(1).and_then(|status| status.parse().ok());
+    let status = status.unwrap_or_else(|| panic!("the door answered '{first}'"));
+    let mut headers = Vec::new();
+    loop {
+        let line = line();
+        let Some((name, value)) = line.split_once(':') else { return (status, headers) };
+        headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
+    }
 }
 
-/// The text of a finished task's answer.
-pub fn answer_text(task: &Value) -> String {
-    let artifacts = task["artifacts"].as_array().cloned().unwrap_or_default();
-    let response = artifacts.iter().find(|artifact| artifact["name"] == "response").or(artifacts.first());
-    response
-        .and_then(|artifact| artifact.pointer("/parts/0/text"))
-        .and_then(Value::as_str)
-        .unwrap_or_default()
-        .to_owned()
-}
-
-/// An open event stream.
+/// A stream of events.
 pub struct Stream {
-    /// HTTP status.
+    /// The status code.
     pub status: u16,
-    /// Header lines.
+    /// Names in lower case, and values.
     pub headers: Vec<(String, String)>,
-    chunked: bool,
-    reader: BufReader<TcpStream>,
-    rest: Vec<u8>,
-}
-
-/// One event: its id, if it has one, and its data. A comment has neither.
-#[derive(Debug)]
-pub struct Event {
-    /// `id:`.
-    pub id: Option<u64>,
-    /// `data:` as JSON.
-    pub data: Value,
+    reader: BufReader<Box<dyn Read>>,
 }
 
 impl Stream {
-    /// The next event that carries data; `None` when the stream ended.
-    pub fn next_event(&mut self) -> Option<Event> {
+    /// The next event's data, `None` at the end of the stream. Comments are passed over.
+    #[track_caller]
+    pub fn next_event(&mut self) -> Option<Value> {
+        let mut data = String::new();
         loop {
-            while let Some(end) = self.rest.windows(2).position(|pair| pair == b"\n\n") {
-                let block: Vec<u8> = self.rest.drain(..end + 2).collect();
-                let text = String::from_utf8_lossy(&block).into_owned();
-                let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-                if let Some(data) = field("data:") {
-                    let id = field("id:").and_then(|id| id.parse().ok());
-                    return Some(Event { id, data: serde_json::from_str(data).unwrap_or_default() });
-                }
+            let mut line = String::new();
+            if self.reader.read_line(&mut line).expect("the stream goes on") == 0 {
+                return None;
             }
-            let more = self.read_some()?;
-            self.rest.extend_from_slice(&more);
+            let line = line.trim_end_matches(['\r', '\n']);
+            if let Some(more) = line.strip_prefix("data:") {
+                data.push_str(more.trim_start());
+            } else if line.is_empty() && !data.is_empty() {
+                return Some(serde_json::from_str(&data).unwrap_or_else(|fault| panic!("{fault}: {data}")));
+            }
         }
     }
 
-    fn read_some(&mut self) -> Option<Vec<u8>> {
-        if !self.chunked {
-            let mut buffer = [0; 4096];
-            let count = self.reader.read(&mut buffer).ok()?;
-            return (count > 0).then(|| buffer[..count].to_vec());
+    /// The next event that fits.
+    #[track_caller]
+    pub fn until(&mut self, mut fits: impl FnMut(&Value) -> bool) -> Value {
+        let mut seen = Vec::new();
+        while let Some(event) = self.next_event() {
+            if fits(&event) {
+                return event;
+            }
+            seen.push(event);
         }
-        let mut size = String::new();
-        self.reader.read_line(&mut size).ok()?;
-        let size = usize::from_str_radix(size.trim(), 16).ok()?;
-        let mut chunk = vec![0; size + 2];
-        self.reader.read_exact(&mut chunk).ok()?;
-        chunk.truncate(size);
-        (size > 0).then_some(chunk)
+        panic!("the stream ended before such an event: {seen:?}")
+    }
+
+    /// Every event until the end.
+    #[track_caller]
+    pub fn rest(mut self) -> Vec<Value> {
+        std::iter::from_fn(move || self.next_event()).collect()
     }
 }
 
-fn header<'a>(headers: &'a [(String, String)], name: &str) -> Option<&'a str> {
-    headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+/// The body of a chunked answer.
+struct Chunks<R> {
+    reader: R,
+    left: usize,
+    done: bool,
 }
 
-fn read_head(reader: &mut BufReader<TcpStream>) -> (u16, Vec<(String, String)>) {
-    let mut line = String::new();
-    reader.read_line(&mut line).expect("an answer");
-    let status = line.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
-    let mut headers = Vec::new();
-    loop {
-        let mut line = String::new();
-        reader.read_line(&mut line).expect("a header line");
-        let line = line.trim_end();
-        let Some((name, value)) = line.split_once(':') else { break };
-        headers.push((name.to_lowercase(), value.trim().to_owned()));
-    }
-    (status, headers)
-}
-
-/// Reads one whole answer framed by its length, or by the connection's end.
-pub fn read_answer(reader: &mut BufReader<TcpStream>) -> Answer {
-    let (status, headers) = read_head(reader);
-    let mut body = Vec::new();
-    match header(&headers, "content-length").and_then(|length| length.parse().ok()) {
-        Some(length) => {
-            body = vec![0; length];
-            reader.read_exact(&mut body).expect("a whole body");
+impl<R: BufRead> Read for Chunks<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        if self.left == 0 && !self.done {
+            let mut line = String::new();
+            self.reader.read_line(&mut line)?;
+            self.left = usize::from_str_radix(line.trim(), 16)
+                .map_err(|_| std::io::Error::other(format!("no chunk size: '{line}'")))?;
+            self.done = self.left == 0;
         }
-        None => {
-            let _ = reader.read_to_end(&mut body);
+        if self.done {
+            return Ok(0);
         }
+        let room = buffer.len().min(self.left);
+        let count = self.reader.read(&mut buffer[..room])?;
+        if count == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        self.left -= count;
+        if self.left == 0 {
+            let mut end = [0; 2];
+            self.reader.read_exact(&mut end)?;
+        }
+        Ok(count)
     }
-    Answer { status, headers, body }
 }

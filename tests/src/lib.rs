@@ -1,19 +1,26 @@
-//! What the end-to-end suites share: an isolated home, the built binary run with bounded waits, capsules written, built
-//! and installed as a user would, a client for doors, and traces read back.
+//! The end-to-end harness: everything a suite needs to drive the built `mur` from outside.
 //!
-//! Nothing here imitates a part of `mur`: the suites drive the binary that `cargo xtask dist` assembled.
+//! - [`World`]: a home and a project of one test's own, and `mur` run in them ([`Invocation`], [`Running`], [`Done`]);
+//! - [`Agent`], [`Roster`]: sources of capsules and formations, built and installed by `mur` itself;
+//! - [`Door`]: a client of a session's door that can also misbehave;
+//! - [`Provider`]: a model provider that speaks real HTTP, well and badly;
+//! - [`Trace`]: what a session recorded.
+//!
+//! Every wait is bounded by [`PATIENCE`], every process is gone when the test ends, and nothing is shared between tests.
+//! The binary is the one under `target/dist/debug`, made by `cargo xtask dist`; `MUR_DIST` names another.
 
-#![allow(clippy::disallowed_methods, reason = "suites start the binary under test with the standard library")]
+mod capsule;
+mod dist;
+mod door;
+mod process;
+mod provider;
+mod trace;
+mod world;
 
-pub mod capsule;
-pub mod dist;
-pub mod door;
-pub mod home;
-pub mod proc;
-pub mod run;
-pub mod trace;
-
-pub use capsule::Capsule;
-pub use door::Door;
-pub use home::Home;
-pub use run::{Output, Running};
+pub use capsule::{Agent, Roster};
+pub use dist::{bundled_version, dist, mur_binary};
+pub use door::{Door, Reply, Stream};
+pub use process::{Done, Invocation, PATIENCE, Running, wait_until};
+pub use provider::{Answer, Piece, Provider, Seen, anthropic, openai};
+pub use trace::{Record, Trace};
+pub use world::World;

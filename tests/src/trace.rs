@@ -1,63 +1,111 @@
-//! Traces read back.
+//! What a session recorded.
 
-use std::fs;
+use std::ops::Index;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-/// Every record of a trace. Each line must be whole JSON.
-///
-/// # Panics
-/// When a line is not JSON or the file cannot be read.
-#[track_caller]
-pub fn read(records_dir: impl AsRef<Path>) -> Vec<Value> {
-    let path = records_dir.as_ref().join("trace.jsonl");
-    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
+/// One line of a trace.
+#[derive(Debug, Clone)]
+pub struct Record(pub Value);
+
+impl Record {
+    /// Its `event_type`.
+    pub fn kind(&self) -> &str {
+        self.0["event_type"].as_str().unwrap_or_default()
+    }
 }
 
-/// The records of one type.
-pub fn of<'a>(records: &'a [Value], event: &str) -> Vec<&'a Value> {
-    records.iter().filter(|record| record["event_type"] == event).collect()
+impl Index<&str> for Record {
+    type Output = Value;
+
+    fn index(&self, key: &str) -> &Value {
+        &self.0[key]
+    }
 }
 
-/// The types in order.
-pub fn types(records: &[Value]) -> Vec<&str> {
-    records.iter().filter_map(|record| record["event_type"].as_str()).collect()
+/// A session's `trace.jsonl`.
+#[derive(Debug, Clone)]
+pub struct Trace {
+    path: PathBuf,
+    records: Vec<Record>,
 }
 
-/// Every records directory of a session below a directory.
-pub fn sessions(below: impl AsRef<Path>) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    let mut dirs = vec![below.as_ref().to_owned()];
-    while let Some(dir) = dirs.pop() {
-        for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
-            if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                continue;
-            }
-            if entry.file_name().to_string_lossy().starts_with("ses_") {
-                found.push(entry.path());
-            } else {
-                dirs.push(entry.path());
-            }
+impl Trace {
+    /// Reads a trace; a torn last line, as a killed writer leaves it, is left out.
+    ///
+    /// # Panics
+    /// When it cannot be read, or a whole line of it is no JSON object.
+    #[track_caller]
+    pub fn read(path: &Path) -> Self {
+        let text = std::fs::read_to_string(path).unwrap_or_else(|fault| panic!("{}: {fault}", path.display()));
+        let records = text
+            .split_inclusive('\n')
+            .filter(|line| line.ends_with('\n') && line.len() > 1)
+            .map(|line| {
+                let value: Value =
+                    serde_json::from_str(line).unwrap_or_else(|fault| panic!("{}: {fault}: {line}", path.display()));
+                assert!(value.is_object(), "{}: {line}", path.display());
+                Record(value)
+            })
+            .collect();
+        Self { path: path.to_owned(), records }
+    }
+
+    /// The records directory it lies in.
+    pub fn directory(&self) -> &Path {
+        self.path.parent().expect("a trace lies in a folder")
+    }
+
+    /// The session's id, by its directory's name.
+    pub fn session(&self) -> &str {
+        self.directory().file_name().and_then(|name| name.to_str()).unwrap_or_default()
+    }
+
+    /// All records.
+    pub fn records(&self) -> &[Record] {
+        &self.records
+    }
+
+    /// All records of a kind.
+    pub fn all(&self, kind: &str) -> Vec<&Record> {
+        self.records.iter().filter(|record| record.kind() == kind).collect()
+    }
+
+    /// The first record of a kind.
+    pub fn first(&self, kind: &str) -> Option<&Record> {
+        self.records.iter().find(|record| record.kind() == kind)
+    }
+
+    /// The only record of a kind.
+    ///
+    /// # Panics
+    /// When there is none, or more.
+    #[track_caller]
+    pub fn one(&self, kind: &str) -> &Record {
+        match self.all(kind).as_slice() {
+            [record] => record,
+            other => panic!("{} records '{kind}' in {:?}", other.len(), self.kinds()),
         }
     }
-    found.sort();
-    found
-}
 
-/// The text of every regular file below a directory, with its path.
-pub fn files(below: impl AsRef<Path>) -> Vec<(PathBuf, Vec<u8>)> {
-    let mut found = Vec::new();
-    let mut dirs = vec![below.as_ref().to_owned()];
-    while let Some(dir) = dirs.pop() {
-        for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
-            match entry.file_type() {
-                Ok(kind) if kind.is_dir() => dirs.push(entry.path()),
-                Ok(kind) if kind.is_file() => found.push((entry.path(), fs::read(entry.path()).unwrap_or_default())),
-                _ => {}
-            }
-        }
+    /// The kinds of all records, in order.
+    pub fn kinds(&self) -> Vec<&str> {
+        self.records.iter().map(Record::kind).collect()
     }
-    found
+
+    /// Where a kind first comes, to compare orders.
+    ///
+    /// # Panics
+    /// When it never comes.
+    #[track_caller]
+    pub fn position(&self, kind: &str) -> usize {
+        let found = self.records.iter().position(|record| record.kind() == kind);
+        found.unwrap_or_else(|| panic!("no '{kind}' in {:?}", self.kinds()))
+    }
+
+    /// `out/result.txt` of the session.
+    pub fn result(&self) -> Option<String> {
+        std::fs::read_to_string(self.directory().join("out/result.txt")).ok()
+    }
 }
