@@ -136,6 +136,17 @@ pub enum Fetched {
 }
 
 impl Installer<'_> {
+    /// Files an artifact where the install goes. `~/.murmur` is made by whoever needs it first, and always owner-only.
+    fn write(&self, artifact: &Verified, owner_id: Option<u64>) -> Result<()> {
+        if *self.target == Target::Global {
+            let root = self.home.root();
+            crate::paths::make_private(root).map_err(|error| {
+                Diagnostic::new(codes::E_IO_003, format!("{} cannot be made: {error}", root.display()))
+            })?;
+        }
+        self.stores.write(&self.target.place(), artifact, owner_id)
+    }
+
     /// Installs a file as `local/<packed name>`. Returns the lines to print.
     pub fn file(&self, path: &Path) -> Result<Vec<String>> {
         let shown = path.display().to_string();
@@ -148,7 +159,7 @@ impl Installer<'_> {
                 lines.push(format!("Platform: {} (auto-detected)", Platform::host()));
             }
         }
-        self.stores.write(&self.target.place(), &artifact, None)?;
+        self.write(&artifact, None)?;
         lines.extend(self.pin(&artifact, None)?);
         lines.push(format!("Installed {} from {shown}", artifact.reference()));
         self.compile(&artifact);
@@ -167,7 +178,7 @@ impl Installer<'_> {
         self.check_fit(&artifact)?;
         self.check_lock(&artifact)?;
         if artifact.place != Some(self.target.place()) {
-            self.stores.write(&self.target.place(), &artifact, owner)?;
+            self.write(&artifact, owner)?;
         }
         let mut lines: Vec<String> = self.pin(&artifact, owner)?.into_iter().collect();
         lines.push(format!("Installed {} → {}", artifact.reference(), self.stored_at(&artifact)));

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Checked, Member, Roster, warning};
 use crate::artifacts::lock::{Bound, Lock};
-use crate::artifacts::name::Digest;
+use crate::artifacts::name::{Digest, LOCAL_SCOPE};
 use crate::diagnostics::{Diagnostic, Result, codes};
 use crate::manifest::{Capsule, Lifecycle, Retain};
 
@@ -188,7 +188,15 @@ fn installed(roster: &Roster, source: &mut dyn Source) -> Result<Vec<Rc<Installe
 fn not_installed(roster: &Roster, index: usize, reason: &Reason) -> Diagnostic {
     let member = &roster.members[index];
     let message = format!("member '{}' ({}): {}", member.name, member.coordinate(), reason.text);
-    let usual = || format!("mur install {}, or change the member's version", member.coordinate());
+    let usual = || {
+        let install = format!("mur install {}", member.coordinate());
+        match member.capsule.scope() {
+            LOCAL_SCOPE => {
+                format!("{install} (built here: mur install ./<its .mur.zip>), or change the member's version")
+            }
+            _ => format!("{install}, or change the member's version"),
+        }
+    };
     roster.refused_member(codes::E_ROS_007, index, &message).hint(reason.hint.clone().unwrap_or_else(usual))
 }
 

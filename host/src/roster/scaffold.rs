@@ -59,8 +59,8 @@ impl Provider {
 
     fn endpoint(self) -> &'static str {
         match self {
-            // Nothing is sent there: the script asks nobody.
-            Self::Scripted => "http://localhost",
+            // Nothing is sent there: the script asks nobody. Not `localhost`, which the lead's network grant names.
+            Self::Scripted => "http://127.0.0.1",
             Self::Anthropic => "https://api.anthropic.com",
             Self::OpenAi => "https://api.openai.com/v1",
         }
