@@ -421,3 +421,16 @@ async fn a_folder_that_is_not_there_is_refused_before_the_worker_hears_of_it() {
     assert!(error.to_string().contains("/nonexistent/folder"), "{error}");
     workers.close().await;
 }
+
+#[tokio::test]
+async fn a_stopped_worker_is_lost_well_past_its_calls_deadline() {
+    let workers = with_artifact(SPIN, limits(Duration::from_millis(200))).await;
+    let pid = nix::unistd::Pid::from_raw(workers.pid(Kind::Tools).unwrap());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGSTOP).unwrap();
+    let begun = Instant::now();
+    let outcome = tokio::time::timeout(Duration::from_secs(40), call(&workers, "a", "{}")).await.unwrap();
+    let Err(CallError::Lost(lost)) = outcome else { panic!("{outcome:?}") };
+    assert!(begun.elapsed() >= Duration::from_secs(10), "{:?}", begun.elapsed());
+    assert!(lost.how.contains("nothing came from it for 10 s after its deadline passed"), "{lost}");
+    workers.close().await;
+}

@@ -59,6 +59,10 @@ pub const MAX_CHUNKS_AHEAD: usize = WINDOW as usize / LEAST_COST;
 /// Most folders of one artifact: with its code they fit one message of descriptors.
 pub const MAX_PREOPENS: usize = crate::process::fds::MAX_PASSED - 1;
 
+/// Most things one call may have asked at a time. A worker refuses its artifact more; `mur` allows for twice as many and
+/// takes more for a breach.
+pub const MAX_REQUESTS: usize = 64;
+
 /// Room for ids and counts beside a frame's own content.
 const ROOM: usize = 1024;
 

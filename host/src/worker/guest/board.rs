@@ -9,7 +9,7 @@ use ::http::HeaderMap;
 use tokio::sync::{mpsc, oneshot};
 
 use super::super::protocol::stream::{Credit, Delivery};
-use super::super::protocol::{Answer, Down};
+use super::super::protocol::{Answer, Down, MAX_REQUESTS};
 use crate::egress::HttpError;
 
 /// The head of a response.
@@ -68,10 +68,15 @@ impl Board {
         }
     }
 
-    /// Enters what a running call waits for.
-    pub(super) fn expect(&self, call: u64, request: u32, pending: Pending) {
-        if let Some(entry) = self.lock().get_mut(&call) {
-            entry.pending.insert(request, pending);
+    /// Enters what a running call waits for; `false` when it waits for too much already.
+    #[must_use]
+    pub(super) fn expect(&self, call: u64, request: u32, pending: Pending) -> bool {
+        match self.lock().get_mut(&call) {
+            Some(entry) if entry.pending.len() < MAX_REQUESTS => {
+                entry.pending.insert(request, pending);
+                true
+            }
+            _ => false,
         }
     }
 

@@ -98,7 +98,9 @@ async fn send(
     let (head, mut answered) = oneshot::channel();
     let (deliver, response) = stream::body(open);
     let pending = HttpPending { head: Some(head), body: deliver, credit: credit.clone() };
-    shared.board.expect(call, id, Pending::Http(pending));
+    if !shared.board.expect(call, id, Pending::Http(pending)) {
+        return Err(Error::ConnectionLimitReached);
+    }
     shared.outgoing.send_bytes(&frame);
 
     let mut upload = pin!(None);

@@ -50,7 +50,9 @@ impl Link {
         let request = self.next_request();
         let frame = Up::Ask { call: self.call, request, ask };
         let (sender, answer) = oneshot::channel();
-        self.shared.board.expect(self.call, request, Pending::Answer(sender));
+        if !self.shared.board.expect(self.call, request, Pending::Answer(sender)) {
+            return None;
+        }
         self.shared.outgoing.send(&frame);
         answer.await.ok()
     }

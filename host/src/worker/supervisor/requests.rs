@@ -10,12 +10,9 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
 use super::super::protocol::stream::{self, Credit, Delivery, Receipt};
-use super::super::protocol::{Answer, Ask, Down, Frame, reason};
+use super::super::protocol::{Answer, Ask, Down, Frame, MAX_REQUESTS, reason};
 use super::calls::{Call, Worker};
 use crate::egress::{HttpBody, HttpError, HttpRequest, HttpResponse, Timeouts};
-
-/// Most things one call may have asked at a time.
-const MAX_REQUESTS: usize = 64;
 
 /// Something a call has asked.
 pub(super) struct Request {
@@ -65,8 +62,8 @@ fn admit(entry: &Call, request: u32) -> Result<bool, String> {
     if entry.requests.contains_key(&request) {
         return Err(format!("request {request} was made twice"));
     }
-    if entry.requests.len() >= MAX_REQUESTS {
-        return Err(format!("more than {MAX_REQUESTS} requests at once"));
+    if entry.requests.len() >= 2 * MAX_REQUESTS {
+        return Err(format!("more than {} requests at once", 2 * MAX_REQUESTS));
     }
     Ok(entry.running)
 }
