@@ -7,6 +7,7 @@ mod app;
 mod authorize;
 mod card;
 mod exposure;
+mod files;
 mod message;
 mod methods;
 mod origin;
@@ -27,6 +28,7 @@ use tokio::task::JoinHandle;
 pub use app::{MAX_BODY, MAX_HEADERS};
 pub use card::{CAPSULE_EXTENSION, DOOR_EXTENSION, STREAM_EXTENSION};
 pub use exposure::exposure_warning;
+pub use files::ExportedFiles;
 pub use message::fuzz_message;
 pub use rpc::fuzz_envelope;
 
@@ -57,6 +59,8 @@ pub struct DoorConfig {
     pub accepts_tasks: bool,
     /// Whether the conversation is threaded (else stateless), for observers.
     pub threaded: bool,
+    /// What `exports.files` lets the operator read.
+    pub files: Option<ExportedFiles>,
 }
 
 /// What a capsule's card says of it.

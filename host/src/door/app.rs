@@ -97,7 +97,7 @@ async fn gated(State(app): State<Arc<App>>, request: Request) -> Response {
         Err(refused) => return refuse(body, refused.response(&app.config.capsule.name)),
     };
     if head.uri.path().starts_with("/resources/") {
-        return refuse(body, planes::operator(&app, &caller, &head));
+        return refuse(body, planes::operator(&app, &caller, &head).await);
     }
     let Some(length) = rpc_length(&head) else { return refuse(body, not_found()) };
     if length > MAX_BODY as u64 {

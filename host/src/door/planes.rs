@@ -1,4 +1,4 @@
-//! The HTTP planes beside JSON-RPC, as far as a door without them answers.
+//! The HTTP planes beside JSON-RPC, and what a door without them answers.
 
 use std::sync::Arc;
 
@@ -9,6 +9,7 @@ use http::{HeaderValue, Method, StatusCode, header};
 
 use super::app::{App, not_found};
 use super::authorize::{Caller, Refused, flat};
+use super::files;
 use crate::credentials::door::Scope;
 
 /// The plane peers read files from.
@@ -25,14 +26,17 @@ pub(super) async fn control(State(_): State<Arc<App>>, _: Request) -> Response {
 }
 
 /// The plane the operator reads exported files from.
-pub(super) fn operator(app: &App, caller: &Caller, head: &Parts) -> Response {
+pub(super) async fn operator(app: &App, caller: &Caller, head: &Parts) -> Response {
     if !caller.reaches(Scope::ResourcesFiles) {
         return Refused::scope(caller, Scope::ResourcesFiles).response(&app.config.capsule.name);
     }
     if head.method != Method::GET {
         return method_not_allowed();
     }
-    flat(StatusCode::NOT_FOUND, "no_resource_plane", "this capsule exports no files")
+    match &app.config.files {
+        Some(files) => files::answer(files, app.registry.counts().finished, head.uri.path()).await,
+        None => flat(StatusCode::NOT_FOUND, "no_resource_plane", "this capsule exports no files"),
+    }
 }
 
 fn method_not_allowed() -> Response {

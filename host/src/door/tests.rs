@@ -1,6 +1,7 @@
 //! The door as its clients see it: a bound listener and raw bytes.
 
 mod client;
+mod files;
 mod http;
 mod load;
 mod refusals;
@@ -54,6 +55,10 @@ fn name(text: &str) -> MemberName {
 
 impl House {
     fn open(kind: Kind) -> Self {
+        Self::exporting(kind, None)
+    }
+
+    fn exporting(kind: Kind, files: Option<ExportedFiles>) -> Self {
         let capacity = if kind.accepts_tasks { Capacity::Queue { depth: 8 } } else { Capacity::None };
         let registry = TaskRegistry::new(capacity, Box::new(Unobserved));
         let (key, formation) = (SigningKey::mint().unwrap(), FormationId::mint());
@@ -76,6 +81,7 @@ impl House {
             accepts_peers: kind.accepts_peers,
             accepts_tasks: kind.accepts_tasks,
             threaded: false,
+            files,
         };
         let bound = bind("127.0.0.1", None).unwrap();
         let port = bound.port();

@@ -76,6 +76,13 @@ pub fn open(root: &Path, relative: &Path) -> Result<File, Refusal> {
     Ok(file)
 }
 
+/// Opens a folder beneath `root` for listing.
+pub fn open_directory(root: &Path, relative: &Path) -> Result<OwnedFd, Refusal> {
+    check(relative)?;
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
+    resolve(&directory(root)?, relative, flags, Mode::empty())
+}
+
 /// Reads a whole regular file beneath `root`, of at most `max` bytes.
 pub fn read(root: &Path, relative: &Path, max: u64) -> Result<Vec<u8>, Refusal> {
     let mut bytes = Vec::new();

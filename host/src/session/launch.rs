@@ -26,7 +26,7 @@ use super::watch::End;
 use super::{agent, environment, records_dir, retention};
 use crate::credentials::door::{DoorTokens, Scope};
 use crate::diagnostics::{Diagnostic, Result, codes, output};
-use crate::door::{self, CapsuleFacts, Door, DoorConfig};
+use crate::door::{self, CapsuleFacts, Door, DoorConfig, ExportedFiles};
 use crate::egress::{Egress, Peers};
 use crate::ids::SessionId;
 use crate::manifest::{Acceptance, Conversation, Role};
@@ -56,6 +56,9 @@ pub async fn launch(plan: Plan, holds_lifeline: bool, end: &End) -> Result<(Runn
         output::log(&format!("[capability-policy] {}", warning.warning_line()));
     }
     let mut plan = plan;
+    if let Some(files) = &plan.capsule.exports.files {
+        ExportedFiles::check(&made.dirs.work, &files.root)?;
+    }
     let trace = open_trace(&mut plan, &made)?;
     let bound = door::bind(&plan.request.bind.to_string(), plan.capsule.network.internal_port)?;
     let url = bound.address();
@@ -111,6 +114,7 @@ impl Running {
             accepts_peers: plan.capsule.exports.peer_tasks,
             accepts_tasks: accepts(plan),
             threaded: plan.capsule.lifecycle.conversation == Conversation::Threaded,
+            files: exported_files(plan, context),
         };
         self.door = Some(bound.serve(config, context.tasks.clone())?);
         announce(plan, context, tokens.as_deref());
@@ -321,6 +325,17 @@ fn door_tokens(plan: &Plan) -> Result<Option<DoorTokens>> {
         .map(|one| (one.name.as_str(), one.scopes.iter().filter_map(|scope| Scope::parse(scope)).collect()))
         .collect();
     DoorTokens::mint(declared.iter().map(|(name, scopes)| (*name, scopes.as_slice()))).map(Some)
+}
+
+/// What the operator may read at the door while the session runs.
+fn exported_files(plan: &Plan, context: &SessionContext) -> Option<ExportedFiles> {
+    plan.capsule.exports.files.as_ref().map(|files| ExportedFiles {
+        work: context.dirs.work.clone(),
+        root: files.root.clone(),
+        max_bytes: files.max_bytes,
+        containment: plan.in_force.achieved.as_str().to_owned(),
+        trace: context.trace.clone(),
+    })
 }
 
 fn accepts(plan: &Plan) -> bool {
