@@ -21,12 +21,7 @@ pub(crate) fn built(name: &str) -> PathBuf {
     let exe = std::env::current_exe().expect("a test has an executable");
     let dir = exe.ancestors().nth(2).expect("cargo's target directory").to_owned();
     let path = dir.join(name);
-    assert!(
-        path.exists(),
-        "{} is not built: cargo build -p mur-store-directory -p mur-sink-jsonl \
-        -p mur-containment-unconfined -p mur-containment-advisory",
-        path.display()
-    );
+    assert!(path.exists(), "{} is not built: cargo build --workspace --exclude xtask", path.display());
     path
 }
 

@@ -149,3 +149,41 @@ fn a_cut_library_is_damaged_before_it_is_mapped() {
     }
     assert!(!Path::new(&home.path().join(".murmur/plugins.lock")).exists());
 }
+
+/// The suites' faulty store, opened with a fault.
+fn faulty(home: &Path, fault: &str) -> crate::diagnostics::Result<std::sync::Arc<dyn Store>> {
+    // A place of its own each time: what is loaded must never be written to.
+    let dir = home.join(fault);
+    install(&dir, &["libmur_test_plugin_faulty.so"]);
+    let mut registry = Registry::with_dir(&MurmurHome::at(home.to_owned()), &Settings::default(), Some(dir));
+    registry.store("faulty", json!({ "fault": fault }))
+}
+
+#[test]
+fn a_plugin_that_panics_in_a_call_is_named_and_the_host_goes_on() {
+    let home = tempfile::tempdir().unwrap();
+    let error = faulty(home.path(), "panic-open").err().unwrap();
+    assert_eq!(error.code(), codes::E_PLG_005);
+    assert!(error.message().starts_with("store plugin 'faulty' 0.1.0 panicked in 'open': cannot open on purpose"));
+    let store = faulty(home.path(), "panic-find").unwrap();
+    let error = store.find("a/b", "1", None).unwrap_err();
+    assert!(error.message().contains("at nowhere panicked in 'find': cannot find on purpose at "), "{error}");
+    assert_eq!(store.list(None).unwrap(), []);
+    // In a thread of its own it is the plugin's affair; the store still answers.
+    assert_eq!(faulty(home.path(), "panic-thread").unwrap().find("a/b", "1", None).unwrap(), None);
+}
+
+#[test]
+fn a_store_that_answers_with_something_else_is_at_fault() {
+    let home = tempfile::tempdir().unwrap();
+    for fault in ["other-name", "no-digest"] {
+        let error = faulty(home.path(), fault).unwrap().find("a/b", "1", None).unwrap_err();
+        assert_eq!(error.code(), codes::E_PLG_005, "{fault}");
+    }
+    let endless = faulty(home.path(), "endless").unwrap();
+    let found = endless.find("a/b", "1", None).unwrap().unwrap();
+    assert_eq!(endless.read(&found, 1 << 20).unwrap_err().code(), codes::E_IO_003);
+    // What it returns is not compared here: the host hashes it where it knows what it must be.
+    let other = faulty(home.path(), "other-bytes").unwrap();
+    assert_eq!(other.read(&found, 1 << 20).unwrap(), b"other bytes");
+}
