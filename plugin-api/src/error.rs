@@ -103,11 +103,35 @@ thread_local! {
     static PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
+/// A guarded call, for as long as this lives.
+struct Inside;
+
+impl Inside {
+    fn new() -> Self {
+        DEPTH.with(|depth| depth.set(depth.get() + 1));
+        Self
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        DEPTH.with(|depth| depth.set(depth.get().saturating_sub(1)));
+    }
+}
+
+/// Makes a library's root module; for the export macro. A panic goes on to the caller, who reports the load as failed.
+pub fn initialise<M>(plugin: &'static str, module: impl FnOnce() -> M) -> M {
+    install_panic_hook(plugin);
+    let _inside = Inside::new();
+    module()
+}
+
 /// Runs the body of an exported function: a panic becomes an error, and nothing unwinds across the boundary.
 pub fn guarded<T>(body: impl FnOnce() -> Result<T, PluginError>) -> RResult<T, PluginError> {
-    DEPTH.with(|depth| depth.set(depth.get() + 1));
-    let outcome = catch_unwind(AssertUnwindSafe(body));
-    DEPTH.with(|depth| depth.set(depth.get().saturating_sub(1)));
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        let _inside = Inside::new();
+        body()
+    }));
     match outcome {
         Ok(Ok(value)) => ROk(value),
         Ok(Err(error)) => RErr(error),
@@ -131,7 +155,7 @@ fn payload_text(payload: &(dyn Any + Send)) -> String {
 /// Makes panics of this library quiet inside guarded calls, where the host reports them, and one line with the plugin's
 /// name in threads of its own. A library carries its own copy of the standard library, so this touches nothing of the
 /// host's.
-pub fn install_panic_hook(plugin: &'static str) {
+fn install_panic_hook(plugin: &'static str) {
     std::panic::set_hook(Box::new(move |info| {
         let place = info.location().map(|at| format!("{}:{}", at.file(), at.line()));
         if DEPTH.try_with(|depth| depth.get() > 0).unwrap_or(false) {

@@ -31,7 +31,7 @@ pub use containment::{
     BackendInfo, BackendObject, ContainmentBackend, Enclosure, EnclosureObject, HostReport, NoEnclosure, Profile,
     Spawned, Usage,
 };
-pub use error::{ErrorKind, PluginError, install_panic_hook};
+pub use error::{ErrorKind, PluginError, initialise};
 pub use header::{HeaderInfo, Kind, PluginHeader};
 pub use module::{About, Named, PluginDescription};
 pub use sink::{SessionHeader, SinkObject, TraceSink};

@@ -147,8 +147,7 @@ macro_rules! export_plugin {
 
             extern "C" fn load() -> $crate::abi_stable::library::RootModuleResult {
                 fn module() -> $crate::$($module)::+ {
-                    $crate::install_panic_hook($name);
-                    $crate::$($module)::+::of::<$plugin, Exported>()
+                    $crate::initialise($name, $crate::$($module)::+::of::<$plugin, Exported>)
                 }
                 // Catches a panic of `module` and reports it as a failed load.
                 $crate::abi_stable::library::__call_root_module_loader(module)

@@ -4,7 +4,7 @@
 
 use mur_plugin_api::abi_stable::library::{__call_root_module_loader, CheckTypeLayout, LibHeader, RootModuleResult};
 use mur_plugin_api::store::StoreModuleRef;
-use mur_plugin_api::{Kind, PluginHeader, install_panic_hook};
+use mur_plugin_api::{Kind, PluginHeader, initialise};
 
 // SAFETY: the names are those of the interface; a library exports one plugin.
 #[doc(hidden)]
@@ -13,8 +13,7 @@ pub static HEADER: PluginHeader = PluginHeader::new(Kind::Store, "load-panic", "
 
 extern "C" fn load() -> RootModuleResult {
     fn module() -> StoreModuleRef {
-        install_panic_hook("load-panic");
-        panic!("cannot load on purpose")
+        initialise("load-panic", || panic!("cannot load on purpose"))
     }
     __call_root_module_loader(module)
 }
