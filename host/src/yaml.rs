@@ -209,9 +209,26 @@ fn lines(text: &str) -> impl Iterator<Item = &str> {
 const MAX_SHOWN: usize = 400;
 
 fn place_of(file: &str, text: &str, mark: Mark) -> Place {
-    let line = lines(text).nth(mark.line.saturating_sub(1) as usize).unwrap_or("");
-    let shown = if line.len() > MAX_SHOWN || line.chars().any(|c| c.is_control() && c != '\t') { "" } else { line };
+    let at = mark.line.saturating_sub(1) as usize;
+    let mut around = lines(text).skip(at.saturating_sub(1));
+    // A value may stand on the line after its key.
+    let before = if at > 0 { around.next().unwrap_or("") } else { "" };
+    let line = around.next().unwrap_or("");
+    let unshowable = line.len() > MAX_SHOWN || line.chars().any(|c| c.is_control() && c != '\t');
+    let shown = if unshowable || holds_secret(before) || holds_secret(line) { "" } else { line };
     Place { file: file.to_owned(), line: mark.line as usize, column: mark.column as usize, text: shown.to_owned() }
+}
+
+/// Whether a line may hold a credential, which no message repeats: it has a key that is named like one, or a URL with a
+/// user in it.
+fn holds_secret(line: &str) -> bool {
+    let lower = line.to_lowercase();
+    let keyed = ["api_key", "apikey", "token", "secret", "password"].iter().any(|word| {
+        lower
+            .match_indices(word)
+            .any(|(at, _)| lower[at + word.len()..].trim_start_matches(['"', '\'', ' ']).starts_with(':'))
+    });
+    keyed || lower.split("://").skip(1).any(|rest| rest.split(['/', ' ']).next().is_some_and(|host| host.contains('@')))
 }
 
 fn mark(line: usize, column: usize) -> Mark {

@@ -147,9 +147,10 @@ fn a_gateway_is_refused_where_it_would_leak_or_mean_nothing() {
         ("https://x:99999", "is no port"),
     ] {
         let text = AGENT.replace("https://api.x.test/v1/", endpoint);
-        let (code, message) = refused(&text);
-        assert_eq!(code, "E-MAN-003", "{message}");
-        assert!(message.contains(words) && !message.contains("secret"), "{message}");
+        let error = read_capsule(text.as_bytes(), FILE_NAME).unwrap_err();
+        assert_eq!(error.code(), codes::E_MAN_003, "{error}");
+        let printed = error.to_string();
+        assert!(printed.contains(words) && !printed.contains("secret"), "{printed}");
     }
     for good in ["http://localhost:8080", "http://127.9.9.9/x", "http://[::1]:1", "https://x.test:8443/a/b"] {
         read(&format!("{}{INFERENCE}", AGENT.replace("https://api.x.test/v1/", good)));

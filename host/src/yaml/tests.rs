@@ -137,6 +137,23 @@ fn a_byte_order_mark_is_accepted_and_other_encodings_are_named() {
 }
 
 #[test]
+fn a_line_that_may_hold_a_credential_is_not_shown() {
+    let shown = |text: &str| parse("f", text.as_bytes(), MAX).unwrap_err().place.unwrap().text;
+    for text in [
+        "g: {api_key: sk-live, a: [}\n",
+        "'api_key' : sk-live]\n a: b: c\n",
+        "api_key:\n  sk-live: x: y\n",
+        "access_token: a: b\n",
+        "e: https://u:sk-live@x.test/: b: c\n",
+    ] {
+        assert_eq!(shown(text), "", "{text}");
+    }
+    for text in ["max_tokens: a: b\n", "token-counter: a: b\n", "e: https://x.test/a@b: c: d\n"] {
+        assert_eq!(shown(text), text.trim_end(), "{text}");
+    }
+}
+
+#[test]
 fn a_text_over_the_limit_is_refused_unparsed() {
     assert!(parse("f", &[b'a'; 11], 10).unwrap_err().message.contains("larger than 10"));
 }
