@@ -27,19 +27,21 @@ impl Scene {
         let since = &request.messages[user.map_or(0, |at| at + 1)..];
         let assistant =
             |messages: &[Message]| messages.iter().filter(|message| matches!(message, Message::Assistant(_))).count();
-        let text = user.map(|at| request.messages[at].text()).unwrap_or_default();
+        let message = user.map(|at| request.messages[at].text()).unwrap_or_default();
+        // A task from outside comes fenced as a whole; what it says is what a script is about.
+        let text = fence::content(&message).to_owned();
         let results = last_results(since);
         let tools: Vec<String> =
             request.tools.iter().filter_map(|tool| tool["name"].as_str()).map(str::to_owned).collect();
         let (turn, turns) = (assistant(since), assistant(&request.messages));
         let first = request.messages.iter().find(|message| matches!(message, Message::User(_)));
         let mut values = Map::new();
-        values.insert("text".into(), fence::content(&text).into());
+        values.insert("text".into(), text.clone().into());
         values.insert("task".into(), first.map(|first| fence::content(&first.text()).to_owned()).into());
         values.insert("last".into(), request.messages.last().map(Message::text).into());
         values.insert("result".into(), results.last().map(|result| result["text"].clone()).unwrap_or_default());
         values.insert("results".into(), results.into());
-        values.insert("answers".into(), answers(&text).into());
+        values.insert("answers".into(), answers(&message).into());
         values.insert("peers".into(), peers(&request.tools).into());
         values.insert("tools".into(), json!(tools));
         values.insert("turn".into(), turn.into());

@@ -1,0 +1,6 @@
+//! Messages at a door.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    mur::door::fuzz_message(bytes);
+});
