@@ -35,7 +35,12 @@ pub async fn start(plan: &mut Plan, made: &Made, url: &str) -> Result<WorkerSet>
             limits: limits(&plan.capsule),
         };
         let full = spec.full.clone();
-        workers.load(kind_of(part), spec).await.map_err(|error| not_loaded(&full, error))?;
+        let kind = kind_of(part);
+        match workers.load(kind, spec).await {
+            // A tool that does not link is staged all the same: each of its calls tells the model why.
+            Err(CallError::MissingImport(_) | CallError::Instantiate(_)) if kind == Kind::Tools => {}
+            loaded => loaded.map_err(|error| not_loaded(&full, error))?,
+        }
     }
     Ok(workers)
 }
