@@ -8,6 +8,7 @@ mod book;
 mod events;
 mod list;
 mod model;
+mod progress;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

@@ -13,6 +13,7 @@ use super::model::{
     ActiveTask, Answer, BUSY, CANCELED_BEFORE_START, CLOSING, CancelSignal, Closing, EndNotes, Lane, NewTask, Owner,
     Source, State, TASK_CANCELED, TaskEnd, TaskFacts, TaskObserver, TaskView,
 };
+use super::progress::Progress;
 use super::{CancelRefusal, Capacity, DeliverRefusal, Submitted};
 use crate::ids::{ContextId, TaskId};
 
@@ -20,10 +21,6 @@ use crate::ids::{ContextId, TaskId};
 pub const KEPT_ENDED: usize = 10_000;
 /// Bytes of answers held in memory; older ones are read from their files, or are gone when they have none.
 pub const KEPT_ANSWER_BYTES: usize = 32 << 20;
-/// At most one progress frame of a tool call in this time.
-const PROGRESS_MS: u64 = 250;
-/// Tool calls whose progress is followed at once; the oldest is let go beyond that.
-const PROGRESS_CALLS: usize = 32;
 
 pub(super) struct Book {
     capacity: Capacity,
@@ -46,7 +43,7 @@ pub(super) struct Book {
     /// Those of `ended` whose answer is held.
     answers: VecDeque<TaskId>,
     answer_bytes: usize,
-    progress: VecDeque<Progress>,
+    progress: Progress,
     pub(super) log: EventLog,
 }
 
@@ -66,14 +63,6 @@ pub(super) struct Record {
     pub(super) ended: bool,
     cancel: watch::Sender<bool>,
     reply: Option<oneshot::Sender<String>>,
-}
-
-/// The growth of one tool call's input.
-struct Progress {
-    tool_call_id: Arc<str>,
-    sent_ms: u64,
-    sent: u64,
-    latest: u64,
 }
 
 /// What the runner is given.
@@ -118,7 +107,7 @@ impl Book {
             ended: VecDeque::new(),
             answers: VecDeque::new(),
             answer_bytes: 0,
-            progress: VecDeque::new(),
+            progress: Progress::default(),
             log: EventLog::default(),
         }
     }
@@ -250,40 +239,15 @@ impl Book {
         }
     }
 
-    fn tool_call_progress(&mut self, id: &TaskId, call: Arc<str>, bytes: u64, now_ms: u64) {
-        let known = self.progress.iter_mut().find(|progress| progress.tool_call_id == call);
-        match known {
-            Some(progress) => {
-                progress.latest = progress.latest.max(bytes);
-                if now_ms.saturating_sub(progress.sent_ms) < PROGRESS_MS || progress.latest == progress.sent {
-                    return;
-                }
-                (progress.sent_ms, progress.sent) = (now_ms, progress.latest);
-            }
-            None => {
-                if self.progress.len() >= PROGRESS_CALLS {
-                    self.progress.pop_front();
-                }
-                self.progress.push_back(Progress {
-                    tool_call_id: call.clone(),
-                    sent_ms: now_ms,
-                    sent: bytes,
-                    latest: bytes,
-                });
-            }
+    fn tool_call_progress(&mut self, id: &TaskId, tool_call_id: Arc<str>, bytes: u64, now_ms: u64) {
+        if let Some(input_bytes) = self.progress.grew(&tool_call_id, bytes, now_ms) {
+            self.log_of(id, now_ms, EventKind::Frame(Frame::ToolCallProgress { tool_call_id, input_bytes }));
         }
-        let input_bytes =
-            self.progress.iter().find(|progress| progress.tool_call_id == call).map_or(bytes, |progress| progress.sent);
-        self.log_of(id, now_ms, EventKind::Frame(Frame::ToolCallProgress { tool_call_id: call, input_bytes }));
     }
 
-    /// The last word on every call whose growth was held back.
     fn flush_progress(&mut self, id: &TaskId, now_ms: u64) {
-        for progress in std::mem::take(&mut self.progress) {
-            if progress.latest > progress.sent {
-                let Progress { tool_call_id, latest: input_bytes, .. } = progress;
-                self.log_of(id, now_ms, EventKind::Frame(Frame::ToolCallProgress { tool_call_id, input_bytes }));
-            }
+        for (tool_call_id, input_bytes) in self.progress.finish() {
+            self.log_of(id, now_ms, EventKind::Frame(Frame::ToolCallProgress { tool_call_id, input_bytes }));
         }
     }
 

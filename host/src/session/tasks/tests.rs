@@ -249,7 +249,7 @@ fn closing_refuses_what_waits_and_what_comes() {
     let running = accepted(&registry, event());
     take(&registry).unwrap();
     let waiting = accepted(&registry, event());
-    assert_eq!(registry.close(Closing::Stopped), [waiting.clone()]);
+    assert_eq!(registry.close(Closing::Stopped), std::slice::from_ref(&waiting));
     assert_eq!(notes.iter().take(3).last().unwrap(), format!("session_stopped {waiting}"));
     let told = "task rejected: the session was stopped before this task started";
     assert_eq!(story(&registry, &waiting), [format!("rejected {told}")]);
