@@ -12,6 +12,7 @@
 mod capsule;
 mod dist;
 mod door;
+pub mod live;
 mod process;
 mod provider;
 mod trace;

@@ -1,12 +1,14 @@
 //! One test's world: a home of its own, a project directory, nothing shared with another test.
 
+#![allow(clippy::disallowed_methods, reason = "suites start the binary under test with the standard library")]
+
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::dist;
-use crate::run::{Output, Running};
+use crate::live::dist;
+use crate::live::run::{Output, Running};
 
 /// A temporary home and project.
 pub struct Home {

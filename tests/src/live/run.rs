@@ -1,5 +1,7 @@
 //! A started `mur`: its lines as they come, and its end, each wait bounded.
 
+#![allow(clippy::disallowed_methods, reason = "suites start the binary under test with the standard library")]
+
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex};

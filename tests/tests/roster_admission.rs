@@ -1,0 +1,223 @@
+//! Admission of the roster seed, row by row, through the binary: the code, the place, the exit status, and that nothing
+//! was started or written.
+
+use mur_tests::live::capsule::{Capsule, roster};
+use mur_tests::live::{Home, Output};
+use serde_json::json;
+
+/// A roster of two members that only lacks its stores.
+const SOUND: &str = "roster_version: 1
+members:
+  - name: planner
+    capsule: local/planner
+    version: 0.3.0
+    entry: true
+  - name: coder
+    capsule: local/coder
+    version: 1.2.0
+reachability:
+  - from: planner
+    to: [coder]
+";
+
+#[track_caller]
+fn refused(home: &Home, roster: &str, code: &str, parts: &[&str]) -> Output {
+    home.write("roster.yaml", roster);
+    let launched = home.mur(["run", "--roster"]).refused(code);
+    for part in parts {
+        assert!(launched.stderr.contains(part), "{part:?} not in\n{}", launched.stderr);
+    }
+    assert!(launched.stderr.contains("hint: "), "no hint in\n{}", launched.stderr);
+    assert!(launched.stdout.is_empty(), "{}", launched.stdout);
+    let checked = home.mur(["doctor"]).expect(1);
+    assert!(checked.stderr.contains(&format!("[mur doctor] error[{code}]")), "{}\n{}", checked.stdout, checked.stderr);
+    assert!(home.formations().is_empty());
+    assert!(!home.project().join("murmur.lock").exists());
+    launched
+}
+
+#[test]
+fn shape_faults_name_the_key_the_line_and_show_a_caret() {
+    let home = Home::new();
+    let cases: &[(&str, &str, &[&str])] = &[
+        ("roster_version: 1", "roster_version: 2", &["roster_version", "roster.yaml:1:"]),
+        ("    entry: true\n", "    entry: yes\n", &["members[0].entry (member 'planner')", "roster.yaml:6:", "^"]),
+        ("name: coder", "name: Coder", &["members[1].name", "'Coder'", "roster.yaml:7:"]),
+        ("capsule: local/coder", "capsule: coder", &["local/coder", "members[1].capsule (member 'coder')"]),
+        ("version: 1.2.0", "version: latest", &["members[1].version", "latest"]),
+        ("version: 1.2.0", "sha: 1", &["members[1].sha", "unknown key"]),
+        ("    to: [coder]", "    to: []", &["reachability[0].to"]),
+        ("    to: [coder]", "    to: [planner]", &["reachability[0].to[0]", "planner"]),
+        ("reachability:\n", "extra: 1\nreachability:\n", &["extra", "unknown key"]),
+    ];
+    for (from, to, parts) in cases {
+        let text = SOUND.replacen(from, to, 1);
+        assert_ne!(text, SOUND);
+        refused(&home, &text, "E-ROS-001", parts);
+    }
+}
+
+#[test]
+fn what_is_not_yaml_or_not_plain_yaml_is_refused() {
+    let home = Home::new();
+    for text in [
+        "",
+        "- a",
+        "roster_version: [",
+        "roster_version: 1\nroster_version: 1\n",
+        "a: &x 1\nb: *x\n",
+        "roster_version: !!str 1\n",
+        "<<: {a: 1}\n",
+        "\u{feff}\u{feff}roster_version: 1",
+    ] {
+        refused(&home, text, "E-ROS-001", &["roster.yaml"]);
+    }
+    home.write("roster.yaml", [0xff, 0xfe, b'r', 0]);
+    let output = home.mur(["run", "--roster"]).refused("E-ROS-001");
+    assert!(output.stderr.contains("UTF-16"), "{}", output.stderr);
+}
+
+#[test]
+fn an_alias_bomb_is_refused_without_being_expanded() {
+    let home = Home::new();
+    let mut text = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x]\n");
+    for level in 1..10 {
+        let above = level - 1;
+        text.push_str(&format!(
+            "a{level}: &a{level} [*a{above}, *a{above}, *a{above}, *a{above}, *a{above}, *a{above}]\n"
+        ));
+    }
+    refused(&home, &text, "E-ROS-001", &["roster.yaml"]);
+}
+
+#[test]
+fn structural_faults_come_before_any_store_is_read() {
+    let home = Home::new();
+    let twice = SOUND.replace("name: coder", "name: planner").replace("[coder]", "[other]");
+    refused(&home, &twice, "E-ROS-003", &["planner"]);
+    refused(&home, &SOUND.replace("    entry: true\n", ""), "E-ROS-002", &[]);
+    refused(
+        &home,
+        &SOUND.replace("    version: 1.2.0\n", "    version: 1.2.0\n    entry: true\n"),
+        "E-ROS-002",
+        &["planner", "coder"],
+    );
+    refused(&home, &SOUND.replace("[coder]", "[nobody]"), "E-ROS-004", &["planner", "nobody"]);
+    let back = SOUND.replace("from: planner", "from: coder").replace("[coder]", "[planner]");
+    refused(&home, &back, "E-ROS-008", &["coder", "planner"]);
+}
+
+#[test]
+fn a_member_that_is_not_installed_is_named_with_where_it_was_looked_for() {
+    let home = Home::new();
+    refused(&home, SOUND, "E-ROS-007", &["planner", "local/planner@0.3.0", "mur install"]);
+}
+
+#[test]
+fn callees_must_serve_peers_and_doors_must_authenticate() {
+    let home = Home::new();
+    let open = Capsule::saying("open", "x");
+    let closed = Capsule::saying("closed", "x").with(json!({"network": {"authentication": {"scheme": "bearer"}}}));
+    let member = Capsule::saying("member", "x").member();
+    for capsule in [&open, &closed, &member] {
+        capsule.install(&home);
+    }
+    let rules = json!([{"from": "a", "to": ["b"]}]);
+    refused(&home, &roster(&[("a", &member), ("b", &closed)], rules.clone()), "E-ROS-005", &["'b'"]);
+    refused(&home, &roster(&[("a", &open), ("b", &member)], rules.clone()), "E-ROS-006", &["'a'"]);
+    // A member on no edge must authenticate as well.
+    refused(&home, &roster(&[("a", &member), ("b", &member), ("c", &open)], rules), "E-ROS-006", &["'c'"]);
+    // Without an edge nobody needs to.
+    home.write("roster.yaml", roster(&[("a", &open), ("b", &open)], json!([])));
+    let checked = home.mur(["doctor"]).expect(0);
+    assert!(checked.stdout.contains("reachability: none"), "{}", checked.stdout);
+}
+
+#[test]
+fn a_lock_that_pins_a_member_to_something_else_refuses_the_roster() {
+    let home = Home::new();
+    let member = Capsule::saying("member", "x");
+    member.install(&home);
+    let lock = format!(
+        "lock_version: 3\nartifacts:\n  - name: local/member\n    resolved_version: 1.0.0\n    sha256:\n      any: \"{}\"\n    origin: operator\n",
+        "0".repeat(64)
+    );
+    home.write("murmur.lock", &lock);
+    home.write("roster.yaml", roster(&[("a", &member)], json!([])));
+    let output = home.mur(["run", "--roster"]).refused("E-REG-005");
+    assert!(output.stderr.contains("local/member"), "{}", output.stderr);
+    assert_eq!(std::fs::read_to_string(home.project().join("murmur.lock")).unwrap(), lock);
+}
+
+#[test]
+fn versions_are_looked_up_as_they_are_written() {
+    let home = Home::new();
+    for version in ["1.20", "1e3", "0x10", "010", "1_0", ".5", "12:30", "2026-01-01"] {
+        let text = format!(
+            "roster_version: 1\nmembers:\n  - name: a\n    capsule: local/a\n    version: {version}\n    entry: true\n"
+        );
+        refused(&home, &text, "E-ROS-007", &[&format!("local/a@{version}")]);
+    }
+}
+
+#[test]
+fn names_that_yaml_could_take_for_something_else() {
+    let home = Home::new();
+    let member = Capsule::saying("member", "x");
+    member.install(&home);
+    for name in ["no", "on", "off", "y", "yes"] {
+        let text = format!(
+            "roster_version: 1\nmembers:\n  - name: {name}\n    capsule: local/member\n    version: 1.0.0\n    entry: true\n"
+        );
+        home.write("roster.yaml", text);
+        home.mur(["doctor"]).expect(0);
+    }
+    for name in ["true", "null", "~"] {
+        let text = format!(
+            "roster_version: 1\nmembers:\n  - name: {name}\n    capsule: local/member\n    version: 1.0.0\n    entry: true\n"
+        );
+        refused(&home, &text, "E-ROS-001", &["members[0].name"]);
+    }
+}
+
+#[test]
+fn line_ends_do_not_matter() {
+    let home = Home::new();
+    for ends in ["\r\n", "\r", "\n"] {
+        let text = SOUND.replace('\n', ends).trim_end().to_owned();
+        let output = refused(&home, &text, "E-ROS-007", &["'planner'"]);
+        assert!(!output.stderr.contains('\r'));
+        let broken = SOUND.replace("name: coder", "name: Coder").replace('\n', ends);
+        refused(&home, &broken, "E-ROS-001", &["roster.yaml:7:11"]);
+    }
+}
+
+#[test]
+fn the_path_names_a_directory_or_its_roster_file() {
+    let home = Home::new();
+    home.write("other.yaml", SOUND);
+    for path in ["other.yaml", "missing", "missing/roster.yaml"] {
+        home.mur(["run", "--roster", path]).refused("E-ROS-001");
+    }
+}
+
+#[test]
+fn flags_that_belong_to_one_capsule_are_usage_errors() {
+    let home = Home::new();
+    home.write("roster.yaml", SOUND);
+    for flags in [
+        &["--manifest", "x"][..],
+        &["--capsule", "local/x", "--capsule-version", "1"],
+        &["--resume"],
+        &["--context", "c"],
+        &["--workdir", "."],
+        &["--bind", "127.0.0.1"],
+        &["--system-prompt", "x"],
+        &["--lifecycle-task-acceptance", "queue"],
+        &["--explain-scope"],
+    ] {
+        let mut args = vec!["run", "--roster"];
+        args.extend_from_slice(flags);
+        home.mur(&args).expect(2);
+    }
+}
