@@ -1,5 +1,7 @@
 //! "The formation channel" of the roster seed: every refusal with its own reason, before anything is staged.
 
+#![allow(unsafe_code, reason = "descriptors are handed over between fork and exec")]
+
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 

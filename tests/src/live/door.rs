@@ -95,14 +95,12 @@ impl Door {
     /// Polls a task until its state is terminal.
     #[track_caller]
     pub fn ended(&self, task: &str) -> Value {
-        let mut view = Value::Null;
         crate::live::run::until("a task ends", || {
             let answer = self.call("GetTask", json!({"id": task}));
             let state = answer.pointer("/result/status/state").and_then(Value::as_str).unwrap_or_default().to_owned();
             !matches!(state.as_str(), "TASK_STATE_SUBMITTED" | "TASK_STATE_WORKING" | "TASK_STATE_INPUT_REQUIRED")
         });
-        view = self.call("GetTask", json!({"id": task}))["result"].take();
-        view
+        self.call("GetTask", json!({"id": task}))["result"].take()
     }
 
     /// Opens a stream; events come as they are read.
