@@ -232,8 +232,8 @@ impl Version {
         if text.chars().any(|c| matches!(c, '/' | '\\') || c.is_control()) {
             return malformed("it has a slash, backslash or control character");
         }
-        if text.starts_with('.') || text != text.trim() {
-            return malformed("it starts with '.' or has white space around it");
+        if matches!(text, "." | "..") || text != text.trim() {
+            return malformed("it names no directory of its own or has white space around it");
         }
         Ok(Self(text.to_owned()))
     }

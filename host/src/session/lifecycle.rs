@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::agent::Agent;
 use super::context::SessionContext;
-use super::outcome::{Fold, TaskOutcome};
+use super::outcome::{ExitStatus, Fold, TaskOutcome};
 use super::tasks::{ActiveTask, Closing, Source};
 use super::watch::End;
 use crate::diagnostics::output;
@@ -91,7 +91,9 @@ pub async fn run(context: &Arc<SessionContext>, mode: Mode, end: &End, fold: &Mu
         // Under queue and sleep door tasks report to whoever sent them; only the launch's own decides.
         let decides = !mode.sleeps || task.source == Source::TaskMd;
         let outcome = run_one(&agent, task, &mut lost).await;
-        if decides || outcome.ends_session {
+        // A task the session's own end cut short decides whatever sent it: the seed's table of ends says so.
+        let cut_short = end.cause().is_some() && outcome.exit_status == ExitStatus::Canceled;
+        if decides || cut_short || outcome.ends_session {
             locked(fold).add(&outcome);
         }
         if outcome.ends_session {
