@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tempfile::TempDir;
 
@@ -99,9 +100,24 @@ impl World {
     /// Builds a capsule's source and installs it in the global store; gives its full name.
     #[track_caller]
     pub fn install(&self, agent: &Agent) -> String {
+        self.warm();
         let archive = self.build(agent);
         self.mur(["install", "-g"]).arg(&archive).ok();
         format!("local/{}", agent.name())
+    }
+
+    /// Gives this home the compiled forms that earlier worlds left, so that not every test compiles the same drivers.
+    /// They are checked by `mur` as any form is, and one of another engine is simply not used.
+    fn warm(&self) {
+        let compiled = self.murmur().join("compiled");
+        if compiled.exists() {
+            return;
+        }
+        for folder in [self.murmur(), compiled.clone()] {
+            let _ = fs::create_dir(&folder);
+            let _ = fs::set_permissions(&folder, fs::Permissions::from_mode(0o700));
+        }
+        copy_new(&shared_forms(), &compiled);
     }
 
     /// Builds a capsule's source; gives the archive's path.
@@ -174,8 +190,31 @@ impl World {
     }
 }
 
+/// Where compiled forms wait for the next world.
+fn shared_forms() -> PathBuf {
+    crate::dist().parent().expect("a prefix lies in a folder").join("compiled-for-tests")
+}
+
+/// Copies files that are not there yet; each appears whole. A failure only costs time later.
+fn copy_new(from: &Path, to: &Path) {
+    static COPIES: AtomicU64 = AtomicU64::new(0);
+    for entry in fs::read_dir(from).into_iter().flatten().flatten() {
+        let target = to.join(entry.file_name());
+        let scratch = to.join(format!(".{}-{}", std::process::id(), COPIES.fetch_add(1, Ordering::Relaxed)));
+        let name = entry.file_name();
+        let form = [".cwasm", ".sha256"].iter().any(|ending| name.to_string_lossy().ends_with(ending));
+        if form && !target.exists() && fs::copy(entry.path(), &scratch).is_ok() {
+            let _ = fs::rename(&scratch, &target);
+        }
+    }
+}
+
 impl Drop for World {
     fn drop(&mut self) {
+        let compiled = self.murmur().join("compiled");
+        if compiled.exists() && fs::create_dir_all(shared_forms()).is_ok() {
+            copy_new(&compiled, &shared_forms());
+        }
         if std::env::var_os("MUR_KEEP_WORLDS").is_some()
             && let Some(folder) = self.folder.take()
         {
