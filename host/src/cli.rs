@@ -24,6 +24,7 @@ macro_rules! commands {
         $(pub mod $module;)*
 
         #[derive(Subcommand)]
+        #[allow(clippy::large_enum_variant, reason = "one value a process")]
         enum Command {
             $($(#[$doc])* $variant($module::Args),)*
         }

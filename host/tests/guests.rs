@@ -27,7 +27,8 @@ fn guest(name: &str) -> OwnedFd {
         std::fs::read_dir(&dir).unwrap_or_else(|error| panic!("{}: {error}: cargo xtask dist", dir.display()));
     let version = versions.flatten().next().unwrap().path();
     let archive = std::fs::read_dir(version).unwrap().flatten().map(|entry| entry.path());
-    let archive = archive.filter(|path| path.extension().is_some_and(|end| end == "zip")).next().unwrap();
+    let mut archive = archive;
+    let archive = archive.find(|path| path.extension().is_some_and(|end| end == "zip")).unwrap();
     let mut archive = zip::ZipArchive::new(std::fs::File::open(archive).unwrap()).unwrap();
     let mut component = Vec::new();
     archive.by_name("capsule.wasm").unwrap().read_to_end(&mut component).unwrap();

@@ -154,7 +154,7 @@ fn without_a_task_the_entry_member_takes_tasks_one_after_another() {
     for text in ["one", "two"] {
         let task = door.ended(&door.send(text));
         assert_eq!(task["status"]["state"], "TASK_STATE_COMPLETED", "{task}");
-        assert!(mur_tests::live::door::answer_text(&task).contains(&format!("{text}")), "{task}");
+        assert!(mur_tests::live::door::answer_text(&task).contains(text), "{task}");
     }
     let stopped = home.mur(["stop", &formation.id()]).expect(0);
     assert!(stopped.stdout.contains(&format!("stopped:  {}", formation.id())), "{}", stopped.stdout);

@@ -100,7 +100,7 @@ mod tests {
     }
 
     fn retain(max_sessions: Option<u64>, max_age: Option<u64>) -> Retain {
-        Retain { max_sessions: max_sessions.map(|n| n.try_into().unwrap()), max_age: max_age.map(Duration::from_secs) }
+        Retain { max_sessions, max_age: max_age.map(Duration::from_secs) }
     }
 
     #[test]

@@ -301,6 +301,7 @@ impl Decoder {
     }
 
     /// The next whole frame, if it is here. After an error the connection is of no more use.
+    #[allow(clippy::should_implement_trait, reason = "what comes next depends on the frame asked for")]
     pub fn next<F: Frame>(&mut self) -> Result<Option<F>, Malformed> {
         let Some(header) = self.buffer.get(..HEADER) else { return Ok(None) };
         let (len, kind) = (u32::from_le_bytes([header[0], header[1], header[2], header[3]]) as usize, header[4]);

@@ -61,7 +61,7 @@ impl TraceSink for Jsonl {
 
     fn write(&mut self, records: &[RSlice<'_, u8>]) -> Result<(), PluginError> {
         for record in records {
-            if record.as_slice().iter().any(|byte| *byte == b'\n') {
+            if record.as_slice().contains(&b'\n') {
                 return Err(PluginError::new(ErrorKind::Invalid, "a record holds a line end"));
             }
             if !self.lines.is_empty() && self.lines.len() + record.len() >= BATCH {
