@@ -3,6 +3,7 @@
 pub mod enclosure;
 
 pub mod enter;
+pub mod host;
 
 pub use mur_plugin_api::Class;
 

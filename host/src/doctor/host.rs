@@ -5,6 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use super::Report;
+use crate::containment::host::{userns_grant, warning, word};
 use crate::containment::{Floors, class_in_force};
 use crate::diagnostics::{Diagnostic, codes};
 use crate::paths::MurmurHome;
@@ -23,24 +24,9 @@ pub(super) fn blocks(report: &mut Report) {
     report.block("Containment classes", lines);
 }
 
-fn word(path: &str) -> Option<String> {
-    fs::read_to_string(path).ok().map(|text| text.trim_matches(['\0', '\n', ' ']).to_owned())
-}
-
 fn app_armor(report: &mut Report) {
-    let enabled =
-        word("/sys/module/apparmor/parameters/enabled").is_some_and(|text| matches!(text.as_str(), "Y" | "1"));
-    let restriction = word("/sys/module/apparmor/parameters/restrict_unprivileged_userns")
-        .or_else(|| word("/proc/sys/kernel/apparmor_restrict_unprivileged_userns"));
-    let restricted = restriction.is_some_and(|text| matches!(text.as_str(), "Y" | "1"));
     let profile = word("/proc/self/attr/current").map(|text| text.split(" (").next().unwrap_or_default().to_owned());
-    let confined = profile.as_deref().is_some_and(|name| name.starts_with("mur-sealed"));
-    let grant = match (enabled, restricted, confined) {
-        (false, _, _) => "apparmor_absent",
-        (true, false, _) => "restriction_disabled_host_wide",
-        (true, true, true) => "profile_confining",
-        (true, true, false) => "withheld",
-    };
+    let grant = userns_grant();
     let binary = fs::read_link("/proc/self/exe").map_or("unknown".to_owned(), |path| path.display().to_string());
     let namespaces = word("/proc/sys/user/max_user_namespaces").unwrap_or_else(|| "not reported".to_owned());
     report.block(
@@ -55,14 +41,8 @@ fn app_armor(report: &mut Report) {
             format!("  namespaces a user: {namespaces}"),
         ],
     );
-    if grant == "restriction_disabled_host_wide" {
-        report.warning(
-            &Diagnostic::new(
-                codes::W_SEC_013,
-                "AppArmor is on and lets every program of this host make user namespaces, not mur alone",
-            )
-            .hint("set kernel.apparmor_restrict_unprivileged_userns=1 and load a profile for mur"),
-        );
+    if let Some(warning) = warning() {
+        report.warning(&warning);
     }
 }
 

@@ -66,6 +66,9 @@ pub fn run(request: Request) -> Outcome {
         let warning = Diagnostic::new(codes::W_ROS_001, crowded.message.clone());
         output::stderr_line(&format!("[mur run] {}", warning.warning_line()));
     }
+    if let Some(warning) = crate::containment::host::warning_once() {
+        output::runtime_warning(&warning);
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
         Diagnostic::new(codes::E_IO_003, format!("the launcher could not start its event loop: {error}"))
     })?;

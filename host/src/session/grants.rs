@@ -5,6 +5,7 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use crate::containment::InForce;
+use crate::containment::host::userns_grant;
 use crate::manifest::{Capsule, Role};
 use crate::paths::MurmurHome;
 
@@ -36,7 +37,7 @@ fn containment(in_force: &InForce) -> Value {
         "enforcement_tier": tier,
         "mechanism_covers": ["shell", "plan-shell-steps", "native-tools"],
         "routes": routes,
-        "userns_grant": null,
+        "userns_grant": userns_grant(),
         "landlock_abi": null,
     })
 }

@@ -27,6 +27,7 @@ use super::order::{Joined, Spawner};
 use super::request::RunRequest;
 use crate::artifacts::Forms;
 use crate::artifacts::lock::Lock;
+use crate::artifacts::store::Stores;
 use crate::containment::{self, Class, Floors, InForce, class_in_force, parse_flag};
 use crate::credentials::channel::Membership;
 use crate::diagnostics::{Diagnostic, Result, codes, output};
@@ -105,8 +106,13 @@ impl WorkPlace {
 
 /// Checks everything, in the order of refusals.
 pub fn plan(request: RunRequest, joined: Joined, loaded: Loaded) -> Result<Plan> {
-    let Loaded { source, capsule, config, registry, stores, host, warnings: said, in_force, place } = loaded;
+    let Loaded { source, capsule, config, mut registry, stores, project, host, warnings: said, in_force, place } =
+        loaded;
     let mut warnings = folders::check(&capsule)?;
+    let stores = match stores {
+        Some(stores) => stores,
+        None => Stores::open(&joined.home, project.as_deref(), &config, &mut registry)?,
+    };
     let parts = artifacts::resolve(&capsule, &source, &stores, Forms::open(&joined.home, Some(place.root())))?;
     let driver = driver::choose(&capsule, &parts.parts, &mut warnings)?;
     let networks = network::plan(&capsule, &parts.parts, &config, &joined.home, &host, &mut warnings)?;

@@ -2,6 +2,7 @@
 
 use sha2::{Digest as _, Sha256};
 
+use crate::containment::host::userns_grant;
 use crate::session::context::SessionContext;
 use crate::session::grants;
 use crate::session::staging::Plan;
@@ -31,7 +32,7 @@ pub fn session_start(plan: &Plan, context: &SessionContext) -> SessionStart {
         containment_declared: plan.in_force.declared.as_str().to_owned(),
         containment_achieved: plan.in_force.achieved.as_str().to_owned(),
         workdir_exec: capsule.capabilities.filesystem.workdir_exec,
-        userns_grant: None,
+        userns_grant: Some(userns_grant().to_owned()),
         effective_grants: grants::effective(capsule, &plan.in_force, &plan.home, plan.place.root()),
         system_prompt_source: context.system_prompt.source(),
         system_prompt_sha256: context.system_prompt.text.as_deref().map(sha256),

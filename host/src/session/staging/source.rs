@@ -8,7 +8,7 @@ use super::{Part, WorkPlace, class_of, unserved};
 use crate::artifacts::store::{Stores, Verified};
 use crate::artifacts::{ArtifactName, Digest, Lock, Version};
 use crate::config::Config;
-use crate::containment::InForce;
+use crate::containment::{InForce, host};
 use crate::diagnostics::{Diagnostic, Result, codes};
 use crate::ids::ContextId;
 use crate::manifest::{self, Acceptance, AfterTask, Capsule, Prompt};
@@ -41,7 +41,9 @@ pub struct Loaded {
     pub capsule: Capsule,
     pub(super) config: Config,
     pub(super) registry: Registry,
-    pub(super) stores: Stores,
+    /// Open when the capsule itself came from one.
+    pub(super) stores: Option<Stores>,
+    pub(super) project: Option<PathBuf>,
     pub(super) host: HostEnvironment,
     /// What has to be warned of so far.
     pub warnings: Vec<Diagnostic>,
@@ -66,7 +68,7 @@ pub fn load(request: &RunRequest, joined: &Joined) -> Result<Loaded> {
         return Err(unserved::flag("--resume"));
     }
     let project = project_of(request, &current);
-    let host = match (&project, request.no_env_file) {
+    let variables = match (&project, request.no_env_file) {
         (Some(project), false) => HostEnvironment::with_file_near(project)?,
         _ => HostEnvironment::default(),
     };
@@ -75,8 +77,15 @@ pub fn load(request: &RunRequest, joined: &Joined) -> Result<Loaded> {
         crate::diagnostics::output::stderr_line(line);
     }
     let mut registry = Registry::new(&joined.home, &config.plugins);
-    let stores = Stores::open(&joined.home, project.as_deref(), &config, &mut registry)?;
-    let source = read_source(request, project.as_deref(), &current, &stores)?;
+    let (source, stores) = match &request.source {
+        Source::Manifest(path) => (project_manifest(path, project.as_deref().unwrap_or(&current))?, None),
+        Source::Capsule { name, version, sha256, store_root } => {
+            let stores = Stores::open(&joined.home, project.as_deref(), &config, &mut registry)?;
+            let archive = installed(name, version, sha256.as_deref(), &stores)?;
+            let dir = project.as_deref().unwrap_or(&current);
+            (installed_manifest(archive, dir, store_root.is_some())?, Some(stores))
+        }
+    };
     let (mut capsule, mut warnings) = manifest::read_capsule(&source.manifest, manifest::FILE_NAME)?;
     for note in &capsule.notes {
         crate::diagnostics::output::stderr_line(note);
@@ -89,7 +98,17 @@ pub fn load(request: &RunRequest, joined: &Joined) -> Result<Loaded> {
     let inside = is_inside(&joined.home, place.root());
     let in_force = class_of(request, &capsule, config.containment, inside)?;
     unserved::check(&capsule)?;
-    Ok(Loaded { source, capsule, config, registry, stores, host, warnings, in_force, place })
+    warnings.extend(host::warning_once());
+    if inside {
+        warnings.push(Diagnostic::new(
+            codes::W_SEC_033,
+            format!(
+                "the work folder {} holds ~/.murmur, so what runs in it can change the records of sessions",
+                place.root().display()
+            ),
+        ));
+    }
+    Ok(Loaded { source, capsule, config, registry, stores, project, host: variables, warnings, in_force, place })
 }
 
 /// The project stores, lock and `.env` are resolved from.
@@ -107,21 +126,21 @@ fn project_of(request: &RunRequest, current: &Path) -> Option<PathBuf> {
     }
 }
 
-fn read_source(request: &RunRequest, project: Option<&Path>, current: &Path, stores: &Stores) -> Result<Origin> {
-    match &request.source {
-        Source::Manifest(path) => {
-            let dir = project.unwrap_or(current).to_path_buf();
-            let manifest = manifest::read_file(path)?;
-            Ok(Origin { manifest, archive: None, locked_by: Some(dir.clone()), dir, may_lock: true })
-        }
-        Source::Capsule { name, version, sha256, store_root } => {
-            let archive = installed(name, version, sha256.as_deref(), stores)?;
-            let text = archive.archive.manifest_text().map_err(|error| error.diagnostic(&archive.reference()))?;
-            let dir = project.unwrap_or(current).to_path_buf();
-            let locked_by = store_root.is_some().then(|| dir.clone());
-            Ok(Origin { manifest: text.into_bytes(), archive: Some(archive), dir, locked_by, may_lock: false })
-        }
-    }
+fn project_manifest(path: &Path, dir: &Path) -> Result<Origin> {
+    let manifest = manifest::read_file(path)?;
+    Ok(Origin { manifest, archive: None, locked_by: Some(dir.to_path_buf()), dir: dir.to_path_buf(), may_lock: true })
+}
+
+/// `bound`: the project's lock binds the capsule's own dependencies, as for a formation's member.
+fn installed_manifest(archive: Verified, dir: &Path, bound: bool) -> Result<Origin> {
+    let text = archive.archive.manifest_text().map_err(|error| error.diagnostic(&archive.reference()))?;
+    Ok(Origin {
+        manifest: text.into_bytes(),
+        archive: Some(archive),
+        dir: dir.to_path_buf(),
+        locked_by: bound.then(|| dir.to_path_buf()),
+        may_lock: false,
+    })
 }
 
 /// The archive of an installed capsule, its bytes compared with what admission bound.
