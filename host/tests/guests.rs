@@ -8,27 +8,30 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use mur::containment::{Class, WorkerLimits, worker_request};
 use mur::egress::{Egress, HttpError, HttpRequest, HttpResponse, RuleSet, Sender, TrustClass};
 use mur::manifest::NetworkRule;
 use mur::worker::engine::{self, Reservation};
 use mur::worker::{
-    ArtifactSpec, BoxFuture, CallError, CallLimits, HostCalls, Kind, Preopen, PreopenSource, Status, ToolInput,
-    ToolResult, WorkerSet, WorkerSetup,
+    ArtifactSpec, BoxFuture, CallError, CallLimits, Confinement, HostCalls, Kind, Preopen, PreopenSource, Status,
+    ToolInput, ToolResult, WorkerSet, WorkerSetup,
 };
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
+fn dist() -> PathBuf {
+    std::env::var_os("MUR_DIST")
+        .map_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../target/dist/debug")), PathBuf::from)
+}
+
 fn guest(name: &str) -> OwnedFd {
-    let dist = std::env::var_os("MUR_DIST")
-        .map_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../target/dist/debug")), PathBuf::from);
-    let dir = dist.join("lib/mur/artifacts/murmur").join(name);
+    let dir = dist().join("lib/mur/artifacts/murmur").join(name);
     let versions =
         std::fs::read_dir(&dir).unwrap_or_else(|error| panic!("{}: {error}: cargo xtask dist", dir.display()));
     let version = versions.flatten().next().unwrap().path();
-    let archive = std::fs::read_dir(version).unwrap().flatten().map(|entry| entry.path());
-    let mut archive = archive;
-    let archive = archive.find(|path| path.extension().is_some_and(|end| end == "zip")).unwrap();
+    let mut archives = std::fs::read_dir(version).unwrap().flatten().map(|entry| entry.path());
+    let archive = archives.find(|path| path.extension().is_some_and(|end| end == "zip")).unwrap();
     let mut archive = zip::ZipArchive::new(std::fs::File::open(archive).unwrap()).unwrap();
     let mut component = Vec::new();
     archive.by_name("capsule.wasm").unwrap().read_to_end(&mut component).unwrap();
@@ -66,8 +69,12 @@ impl HostCalls for Out {
 }
 
 async fn worker(name: &str, preopens: Vec<Preopen>, deadline: Duration) -> WorkerSet {
+    worker_under(WorkerSetup::default(), name, preopens, deadline).await
+}
+
+async fn worker_under(setup: WorkerSetup, name: &str, preopens: Vec<Preopen>, deadline: Duration) -> WorkerSet {
     let workers = WorkerSet::with_program(env!("CARGO_BIN_EXE_mur"));
-    workers.start(Kind::Tools, WorkerSetup::default()).await.unwrap();
+    workers.start(Kind::Tools, setup).await.unwrap();
     let spec = ArtifactSpec {
         id: name.to_owned(),
         full: format!("murmur/{name}@0"),
@@ -193,4 +200,39 @@ async fn a_call_that_waits_for_a_silent_server_is_ended_by_its_deadline() {
     assert!(begun.elapsed() < Duration::from_secs(8));
     assert_eq!(*workers.lost().borrow(), None);
     workers.close().await;
+}
+
+#[tokio::test]
+#[ignore = "needs the guests that cargo xtask dist builds"]
+async fn a_worker_under_advisory_runs_its_artifacts_as_one_without_a_class_does() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("a"), "inside").unwrap();
+    let library = std::fs::File::open(dist().join("lib/mur/plugins/libmur_containment_advisory.so")).unwrap();
+    let request = worker_request(Class::Advisory, &WorkerLimits::default());
+    let confinement = Confinement { library: library.into(), request, fds: Vec::new() };
+    let setup = WorkerSetup { confinement: Some(confinement), logs: Some(dir.path().to_owned()) };
+    let source = PreopenSource::Path(dir.path().to_owned());
+    let folder = vec![Preopen { source, guest: ".".into(), write: true }];
+    let workers = worker_under(setup, "read-file", folder, LONG).await;
+    let host = Out::to(&[]);
+    let read = data(call(&workers, "read-file", json!({"path": "a"}), &host).await);
+    assert_eq!(read, (Status::Passed, "inside".into()));
+    let pid = workers.pid(Kind::Tools).unwrap();
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    for line in ["NoNewPrivs:\t1", "Seccomp:\t2", "CapEff:\t0000000000000000"] {
+        assert!(status.contains(line), "{line}: {status}");
+    }
+    workers.close().await;
+}
+
+#[tokio::test]
+#[ignore = "needs the guests that cargo xtask dist builds"]
+async fn a_library_that_is_none_keeps_the_worker_from_starting() {
+    let mut library = tempfile::tempfile().unwrap();
+    library.write_all(b"no library").unwrap();
+    let confinement = Confinement { library: library.into(), request: b"{}".to_vec(), fds: Vec::new() };
+    let setup = WorkerSetup { confinement: Some(confinement), logs: None };
+    let workers = WorkerSet::with_program(env!("CARGO_BIN_EXE_mur"));
+    let error = workers.start(Kind::Tools, setup).await.unwrap_err().to_string();
+    assert!(error.contains("E-RUN-066") && error.contains("library"), "{error}");
 }

@@ -301,8 +301,7 @@ impl Decoder {
     }
 
     /// The next whole frame, if it is here. After an error the connection is of no more use.
-    #[allow(clippy::should_implement_trait, reason = "what comes next depends on the frame asked for")]
-    pub fn next<F: Frame>(&mut self) -> Result<Option<F>, Malformed> {
+    pub fn next_frame<F: Frame>(&mut self) -> Result<Option<F>, Malformed> {
         let Some(header) = self.buffer.get(..HEADER) else { return Ok(None) };
         let (len, kind) = (u32::from_le_bytes([header[0], header[1], header[2], header[3]]) as usize, header[4]);
         let bound = F::bound(kind).ok_or_else(|| Malformed::new(format!("{kind} is no frame's kind")))?;
@@ -353,7 +352,7 @@ pub fn fuzz(bytes: &[u8]) {
         for part in rest.chunks(piece) {
             decoder.push(part);
             loop {
-                match decoder.next::<F>() {
+                match decoder.next_frame::<F>() {
                     Ok(Some(frame)) => queue.push_back(frame),
                     Ok(None) => break,
                     Err(_) => return,
@@ -378,7 +377,7 @@ mod tests {
     fn one<F: Frame>(bytes: &[u8]) -> Result<Option<F>, Malformed> {
         let mut decoder = Decoder::default();
         decoder.push(bytes);
-        decoder.next()
+        decoder.next_frame()
     }
 
     #[test]
@@ -403,11 +402,11 @@ mod tests {
         let mut decoder = Decoder::default();
         for byte in &frame[..frame.len() - 1] {
             decoder.push(&[*byte]);
-            assert_eq!(decoder.next::<Up>(), Ok(None));
+            assert_eq!(decoder.next_frame::<Up>(), Ok(None));
             assert!(decoder.is_inside_frame());
         }
         decoder.push(&frame[frame.len() - 1..]);
-        assert_eq!(decoder.next::<Up>(), Ok(Some(Up::Refused { reason: "no".into() })));
+        assert_eq!(decoder.next_frame::<Up>(), Ok(Some(Up::Refused { reason: "no".into() })));
     }
 
     #[test]
@@ -472,7 +471,7 @@ mod tests {
             let mut read = Vec::new();
             for part in bytes.chunks(piece) {
                 decoder.push(part);
-                while let Some(frame) = decoder.next::<Up>().unwrap() {
+                while let Some(frame) = decoder.next_frame::<Up>().unwrap() {
                     read.push(frame);
                 }
             }

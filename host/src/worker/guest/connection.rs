@@ -43,7 +43,7 @@ impl Incoming {
 
     /// A frame that is here already.
     pub(super) fn buffered(&mut self) -> Result<Option<Down>, String> {
-        self.decoder.next().map_err(|error| format!("a frame from mur is malformed: {error}"))
+        self.decoder.next_frame().map_err(|error| format!("a frame from mur is malformed: {error}"))
     }
 
     /// Reads once; `false` at end of file.

@@ -160,7 +160,7 @@ async fn greet(socket: &UnixStream, setup: WorkerSetup, decoder: &mut Decoder) -
 
 async fn read_one(socket: &UnixStream, decoder: &mut Decoder) -> std::result::Result<Up, Trouble> {
     loop {
-        let frame = decoder.next().map_err(|error| Trouble::Broken(format!("it broke the protocol: {error}")))?;
+        let frame = decoder.next_frame().map_err(|error| Trouble::Broken(format!("it broke the protocol: {error}")))?;
         if let Some(frame) = frame {
             return Ok(frame);
         }

@@ -74,7 +74,7 @@ pub(super) async fn receive(socket: &UnixStream, decoder: &mut Decoder) -> io::R
 }
 
 fn drain(worker: &Arc<Worker>, decoder: &mut Decoder) -> Result<(), String> {
-    while let Some(frame) = decoder.next::<Up>().map_err(|error| error.to_string())? {
+    while let Some(frame) = decoder.next_frame::<Up>().map_err(|error| error.to_string())? {
         handle(worker, frame)?;
     }
     Ok(())
