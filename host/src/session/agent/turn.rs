@@ -1,9 +1,11 @@
 //! One turn: a request to the driver, made again where that may help, and what follows from its response.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
+use super::ending::INPUT_TIMEOUT;
 use super::host_calls::ArtifactCall;
 use super::retry::{self, Decision, Failure, Policy, Stopped};
 use super::run::{Ended, TaskRun};
@@ -149,6 +151,11 @@ impl TaskRun<'_> {
             };
             let charged = if failed.seen.is_charged() { payload.input_tokens } else { 0 };
             self.agent.meters().spend.settle(charged, 0)?;
+            if self.input.timed_out.load(Ordering::Relaxed) {
+                // The driver itself had asked: another attempt would ask again.
+                let failed = Failed { cause: INPUT_TIMEOUT, ..failed };
+                return Err(self.give_up(turn, payload, failed, Attempts { made: attempt, stopped: None }));
+            }
             let left = self.agent.ctx.deadline.map(|deadline| deadline.left());
             match retry::decide(&policy, &failed.seen, attempt, members::jitter(), left) {
                 Decision::Again { wait, reason } => {
