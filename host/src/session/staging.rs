@@ -133,9 +133,7 @@ pub fn plan(request: RunRequest, joined: Joined, loaded: Loaded) -> Result<Plan>
     say(&warnings);
     warnings.splice(0..0, said);
     // A class whose library cannot be had is refused before anything is created.
-    if in_force.class != Class::Unconfined {
-        registry.containment_library(in_force.class)?;
-    }
+    registry.containment_library(in_force.class)?;
     Ok(Plan {
         home: joined.home,
         formation: joined.formation,

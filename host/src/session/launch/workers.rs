@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Made, folders, guest_environment};
-use crate::containment::{Class, WorkerLimits, worker_request};
+use crate::containment::{WorkerLimits, worker_request};
 use crate::diagnostics::{Diagnostic, Result, codes};
 use crate::manifest::{Capsule, Limits, Role};
 use crate::session::staging::{Part, Plan};
@@ -54,18 +54,15 @@ fn kind_of(part: &Part) -> Kind {
 }
 
 fn setup(plan: &Plan, made: &Made) -> Result<WorkerSetup> {
+    // Every class is entered through its library, `unconfined` too: which one serves it is configuration.
     let class = plan.in_force.class;
-    let confinement = if class == Class::Unconfined {
-        None
-    } else {
-        let resources = &plan.capsule.capabilities.resources;
-        let limits = WorkerLimits { open_files: resources.max_open_files, file_size: resources.max_file_size_bytes };
-        Some(Confinement {
-            library: plan.registry.containment_library(class)?,
-            request: worker_request(class, &limits),
-            fds: Vec::new(),
-        })
-    };
+    let resources = &plan.capsule.capabilities.resources;
+    let limits = WorkerLimits { open_files: resources.max_open_files, file_size: resources.max_file_size_bytes };
+    let confinement = Some(Confinement {
+        library: plan.registry.containment_library(class)?,
+        request: worker_request(class, &limits),
+        fds: Vec::new(),
+    });
     Ok(WorkerSetup { confinement, logs: Some(made.dirs.logs()) })
 }
 

@@ -59,7 +59,7 @@ pub fn programs(filter: Filter) -> io::Result<Vec<BpfProgram>> {
             sockets.insert(libc::SYS_socket, families(&[libc::AF_UNIX, libc::AF_NETLINK, libc::AF_PACKET])?);
             let sockets = compile(sockets, SeccompAction::Allow, errno(libc::EACCES))?;
             let mut rules = unconditional(syscalls::COMMON);
-            for denied in [libc::SYS_execve, libc::SYS_execveat, libc::SYS_memfd_create] {
+            for denied in [libc::SYS_execve, libc::SYS_execveat] {
                 rules.remove(&denied);
             }
             rules.insert(libc::SYS_clone, without_namespaces()?);
