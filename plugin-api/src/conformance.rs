@@ -7,7 +7,7 @@ mod containment;
 mod sink;
 mod store;
 
-pub use containment::containment;
+pub use containment::{Enter, containment};
 pub use sink::sink;
 pub use store::store;
 

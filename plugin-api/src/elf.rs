@@ -307,4 +307,19 @@ mod tests {
             }
         }
     }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_behind_an_elf_start_are_read_or_refused(
+            bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..600), size in 0_u64..4096,
+        ) {
+            let mut file = b"\x7fELF\x02\x01\x01".to_vec();
+            file.extend(bytes);
+            if file.len() > 20 {
+                file[16..20].copy_from_slice(&[3, 0, MACHINE as u8, 0]);
+            }
+            let _ = read_header(&file[..], size);
+            let _ = read(&file);
+        }
+    }
 }

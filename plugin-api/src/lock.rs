@@ -167,4 +167,20 @@ mod tests {
         }
         assert_eq!(parse(b"\xff").unwrap_err().line, 1);
     }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..400)) {
+            let _ = parse(&bytes);
+            let _ = parse(&[b"mur-plugins-lock 1\n", bytes.as_slice()].concat());
+        }
+
+        #[test]
+        fn what_is_rendered_reads_back(
+            digest in "[0-9a-f]{64}", name in "[a-z][a-z0-9-]{0,20}", version in "[!-~]{1,20}", path in "/[a-z /]{0,40}x",
+        ) {
+            let pin = Pin { sha256: digest, kind: Kind::Sink, name, version, class: String::new(), path };
+            proptest::prop_assert_eq!(parse(render(std::slice::from_ref(&pin)).as_bytes()), Ok(vec![pin]));
+        }
+    }
 }

@@ -8,13 +8,16 @@ use crate::class::Class;
 use crate::containment::BackendObject;
 use crate::error::{ErrorKind, PluginError};
 
+/// A module's `enter`.
+pub type Enter<'a> = &'a dyn Fn(&[u8], &[i32]) -> Result<(), PluginError>;
+
 /// Runs the checks. `enter` is the module's own; it is only given requests that no class can read, unless the class is
 /// `unconfined`, which reads none.
 pub fn containment(
     report: &mut Report,
     class: &str,
     open: &dyn Fn() -> Result<BackendObject, PluginError>,
-    enter: &dyn Fn(&[u8], &[i32]) -> Result<(), PluginError>,
+    enter: Enter<'_>,
 ) {
     let Ok(class) = class.parse::<Class>() else {
         report.check("the header names one of the four classes", || Err(format!("it names {class:?}")));
