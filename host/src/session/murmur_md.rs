@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::agent::member_line;
 use super::context::{Inventory, Tool, ToolKind};
 
 /// Most characters of a description.
@@ -83,11 +84,6 @@ fn identity(out: &mut String, facts: &Facts<'_>) {
         let _ = writeln!(out, "- Capsule URL: {url}");
     }
     out.push('\n');
-}
-
-/// How a member is told its name; the same words stand at the head of its system prompt.
-pub fn member_line(member: &str) -> String {
-    format!("Formation member: {member} (your name in this formation; other members may run the same capsule)")
 }
 
 fn capsule(out: &mut String, facts: &Facts<'_>) {

@@ -10,6 +10,7 @@ mod task;
 mod unserved;
 
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -64,6 +65,8 @@ pub struct Plan {
     pub host: HostEnvironment,
     /// The class in force.
     pub in_force: InForce,
+    /// The checked library of that class.
+    pub confinement: OwnedFd,
     /// Every artifact of the manifest.
     pub parts: Vec<Part>,
     /// The driver choice.
@@ -133,7 +136,7 @@ pub fn plan(request: RunRequest, joined: Joined, loaded: Loaded) -> Result<Plan>
     say(&warnings);
     warnings.splice(0..0, said);
     // A class whose library cannot be had is refused before anything is created.
-    registry.containment_library(in_force.class)?;
+    let confinement = registry.containment_library(in_force.class)?;
     Ok(Plan {
         home: joined.home,
         formation: joined.formation,
@@ -147,6 +150,7 @@ pub fn plan(request: RunRequest, joined: Joined, loaded: Loaded) -> Result<Plan>
         machine_tokens_per_day: config.machine_tokens_per_day,
         host,
         in_force,
+        confinement,
         parts: parts.parts,
         driver,
         networks,

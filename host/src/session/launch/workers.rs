@@ -55,14 +55,13 @@ fn kind_of(part: &Part) -> Kind {
 
 fn setup(plan: &Plan, made: &Made) -> Result<WorkerSetup> {
     // Every class is entered through its library, `unconfined` too: which one serves it is configuration.
-    let class = plan.in_force.class;
+    let library = plan.confinement.try_clone().map_err(|error| {
+        Diagnostic::new(codes::E_RUN_066, format!("the containment library cannot be handed to a worker: {error}"))
+    })?;
     let resources = &plan.capsule.capabilities.resources;
     let limits = WorkerLimits { open_files: resources.max_open_files, file_size: resources.max_file_size_bytes };
-    let confinement = Some(Confinement {
-        library: plan.registry.containment_library(class)?,
-        request: worker_request(class, &limits),
-        fds: Vec::new(),
-    });
+    let request = worker_request(plan.in_force.class, &limits);
+    let confinement = Some(Confinement { library, request, fds: Vec::new() });
     Ok(WorkerSetup { confinement, logs: Some(made.dirs.logs()) })
 }
 
