@@ -1,6 +1,6 @@
 //! The first-party guests in a worker: files through folders that came as descriptors, requests through the session.
 //!
-//! They are built by `cargo xtask dist`, so these tests are ignored unless asked for; `MUR_DIST` names another dist.
+//! They are built by `cargo xtask dist`, so these tests say so when they are missing; `MUR_DIST` names another dist.
 
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
@@ -105,7 +105,6 @@ fn data(result: Result<ToolResult, CallError>) -> (Status, String) {
 const LONG: Duration = Duration::from_secs(60);
 
 #[tokio::test]
-#[ignore = "needs the guests that cargo xtask dist builds"]
 async fn files_are_reached_beneath_the_granted_folder_only() {
     let dir = tempfile::tempdir().unwrap();
     let work = dir.path().join("work");
@@ -139,7 +138,6 @@ async fn files_are_reached_beneath_the_granted_folder_only() {
 }
 
 #[tokio::test]
-#[ignore = "needs the guests that cargo xtask dist builds"]
 async fn a_fifo_in_the_work_folder_holds_neither_the_worker_nor_the_call() {
     let dir = tempfile::tempdir().unwrap();
     nix::unistd::mkfifo(&dir.path().join("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
@@ -155,7 +153,6 @@ async fn a_fifo_in_the_work_folder_holds_neither_the_worker_nor_the_call() {
 }
 
 #[tokio::test]
-#[ignore = "needs the guests that cargo xtask dist builds"]
 async fn a_response_streams_through_whole_and_a_refused_host_is_told() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -187,7 +184,6 @@ async fn a_response_streams_through_whole_and_a_refused_host_is_told() {
 }
 
 #[tokio::test]
-#[ignore = "needs the guests that cargo xtask dist builds"]
 async fn a_call_that_waits_for_a_silent_server_is_ended_by_its_deadline() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -203,7 +199,6 @@ async fn a_call_that_waits_for_a_silent_server_is_ended_by_its_deadline() {
 }
 
 #[tokio::test]
-#[ignore = "needs the guests that cargo xtask dist builds"]
 async fn a_worker_under_advisory_runs_its_artifacts_as_one_without_a_class_does() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("a"), "inside").unwrap();
@@ -226,7 +221,6 @@ async fn a_worker_under_advisory_runs_its_artifacts_as_one_without_a_class_does(
 }
 
 #[tokio::test]
-#[ignore = "needs the guests that cargo xtask dist builds"]
 async fn a_library_that_is_none_keeps_the_worker_from_starting() {
     let mut library = tempfile::tempfile().unwrap();
     library.write_all(b"no library").unwrap();
