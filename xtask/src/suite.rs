@@ -44,7 +44,11 @@ pub fn test() -> Outcome {
     })?;
     let assembled = assembled.ok_or("nothing was assembled")?;
     steps.run("suites", || {
-        sh::run(sh::cargo(&root).args(["test", "--workspace", "--exclude", "xtask", "--no-fail-fast"]).env("MUR_DIST", &assembled.root))
+        sh::run(
+            sh::cargo(&root)
+                .args(["test", "--workspace", "--exclude", "xtask", "--no-fail-fast"])
+                .env("MUR_DIST", &assembled.root),
+        )
     })?;
     steps.run("dependencies", || match sh::which("cargo-deny") {
         Some(deny) => {
