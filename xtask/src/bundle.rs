@@ -3,7 +3,7 @@
 use std::io::{Cursor, Write as _};
 use std::path::Path;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
@@ -45,29 +45,62 @@ pub fn pack(guest: &Guest) -> Outcome<Vec<u8>> {
     ])
 }
 
-/// Files an artifact in a store of the layout `<root>/<scope>/<name>/<version>/`.
+/// What a store is told of a payload.
+pub struct Entry<'a> {
+    /// The scope.
+    pub scope: &'a str,
+    /// The bare name.
+    pub name: &'a str,
+    /// The version.
+    pub version: &'a str,
+    /// What it is: `driver`, `tool`, `capsule`.
+    pub role: &'a str,
+    /// How it is packaged: `wasm`, `static`.
+    pub packaging: &'a str,
+    /// Its interfaces.
+    pub contracts: Value,
+    /// The WIT level it was built at, where it has any.
+    pub built_at_level: Option<u64>,
+}
+
+/// Files one of our artifacts.
 pub fn store(root: &Path, scope: &str, guest: &Guest) -> Outcome<bool> {
-    let Guest { name, version, .. } = guest;
-    let archive = pack(guest)?;
+    let entry = Entry {
+        scope,
+        name: &guest.name,
+        version: &guest.version,
+        role: &guest.role,
+        packaging: "wasm",
+        contracts: guest.contracts(),
+        built_at_level: Some(WIT_LEVEL),
+    };
+    file(root, &entry, &pack(guest)?)
+}
+
+/// Files a payload in a store of the layout `<root>/<scope>/<name>/<version>/`.
+pub fn file(root: &Path, entry: &Entry<'_>, archive: &[u8]) -> Outcome<bool> {
+    let Entry { scope, name, version, .. } = entry;
     let place = root.join(scope).join(name).join(version);
     let file = |ending: &str| place.join(format!("{name}-{version}{ending}"));
-    let meta = json!({"meta": {
+    let mut meta = json!({"meta": {
         "name": format!("{scope}/{name}"),
         "version": version,
-        "runtime": "wasm",
-        "artifact_runtime": guest.role,
+        "runtime": entry.packaging,
+        "artifact_runtime": entry.role,
         "platforms": [],
         "description": null,
         "tags": [],
-        "wit_contracts": guest.contracts(),
-        "built_at_level": WIT_LEVEL,
+        "wit_contracts": entry.contracts,
     }});
+    if let Some(level) = entry.built_at_level {
+        meta["meta"]["built_at_level"] = level.into();
+    }
     let meta = serde_json::to_string_pretty(&meta).map_err(|fault| fault.to_string())?;
     for folder in [root, &root.join(scope), &root.join(scope).join(name), &place] {
         sh::folder(folder)?;
     }
-    let changed = sh::write(&file(".mur.zip"), &archive, 0o644)?;
-    sh::write(&file(".sha256"), sha256(&archive).as_bytes(), 0o644)?;
+    let changed = sh::write(&file(".mur.zip"), archive, 0o644)?;
+    sh::write(&file(".sha256"), sha256(archive).as_bytes(), 0o644)?;
     sh::write(&file(".meta.json"), meta.as_bytes(), 0o644)?;
     Ok(changed)
 }

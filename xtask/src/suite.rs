@@ -37,6 +37,7 @@ pub fn test() -> Outcome {
     steps.run("tests of the guests", || {
         sh::run(sh::cargo(&guest).args(["test", "-q", "--workspace"]).env("CARGO_TARGET_DIR", &guest_target))
     })?;
+    steps.run("tests of xtask", || sh::run(sh::cargo(&root).args(["test", "-q", "-p", "xtask"])))?;
     let mut assembled = None;
     steps.run("dist", || {
         assembled = Some(dist::dist(Profile::Debug)?);
@@ -47,6 +48,14 @@ pub fn test() -> Outcome {
         sh::run(
             sh::cargo(&root)
                 .args(["test", "--workspace", "--exclude", "xtask", "--no-fail-fast"])
+                .env("MUR_DIST", &assembled.root),
+        )
+    })?;
+    // Ignored by default, since they need what dist just built.
+    steps.run("guests in a worker", || {
+        sh::run(
+            sh::cargo(&root)
+                .args(["test", "--workspace", "--exclude", "xtask", "--test", "guests", "--", "--include-ignored"])
                 .env("MUR_DIST", &assembled.root),
         )
     })?;
