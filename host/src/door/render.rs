@@ -1,15 +1,18 @@
 //! Tasks and events as the JSON clients read.
 
+use std::borrow::Cow;
 use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD as BASE64;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::card::STREAM_EXTENSION;
 use crate::ids::{ContextId, MessageId, TaskId};
-use crate::session::tasks::{Answer, ArtifactFrame, EndNotes, Event, EventKind, Frame, State, TaskView};
+use crate::session::tasks::{Answer, ArtifactFrame, Attachment, EndNotes, Event, EventKind, Frame, State, TaskView};
 
 /// Most members below a task that are named.
 const NAMED_BELOW: usize = 8;
@@ -50,17 +53,17 @@ struct MessageJson<'a> {
 }
 
 #[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct PartJson<'a> {
-    text: &'a str,
-    media_type: &'static str,
+#[serde(untagged, rename_all_fields = "camelCase")]
+enum PartJson<'a> {
+    Text { text: &'a str, media_type: &'static str },
+    File { raw: String, filename: &'a str, media_type: &'static str },
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ArtifactJson<'a> {
-    artifact_id: &'static str,
-    name: &'static str,
+    artifact_id: Cow<'static, str>,
+    name: Cow<'static, str>,
     parts: [PartJson<'a>; 1],
 }
 
@@ -89,7 +92,12 @@ impl<'a> TaskJson<'a> {
             context_id: &view.context,
             status: status(view.state, message, view.changed_ms, &view.id, &view.context),
             artifacts: None,
-            metadata: view.notes.as_deref().map(|notes| json!({ "murmur": notes_json(notes) })),
+            metadata: view
+                .notes
+                .as_deref()
+                .map(notes_json)
+                .filter(|notes| *notes != json!({}))
+                .map(|notes| json!({ "murmur": notes })),
         }
     }
 }
@@ -112,11 +120,19 @@ fn status<'a>(
 }
 
 fn plain(text: &str) -> PartJson<'_> {
-    PartJson { text, media_type: "text/plain" }
+    PartJson::Text { text, media_type: "text/plain" }
 }
 
 fn artifact<'a>(name: &'static str, text: &'a str) -> ArtifactJson<'a> {
-    ArtifactJson { artifact_id: name, name, parts: [plain(text)] }
+    ArtifactJson { artifact_id: name.into(), name: name.into(), parts: [plain(text)] }
+}
+
+/// A file that a tool attached; `number` is from 1.
+fn attached(number: usize, attachment: &Attachment) -> ArtifactJson<'_> {
+    let id = format!("attachment-{number}");
+    let raw = BASE64.encode(&attachment.bytes);
+    let part = PartJson::File { raw, filename: &attachment.name, media_type: attachment.media_type };
+    ArtifactJson { artifact_id: id.clone().into(), name: id.into(), parts: [part] }
 }
 
 fn artifacts(view: &TaskView) -> Vec<ArtifactJson<'_>> {
@@ -124,6 +140,8 @@ fn artifacts(view: &TaskView) -> Vec<ArtifactJson<'_>> {
     if let Some(Answer::Text(text)) = &view.response {
         artifacts.push(artifact("response", text));
     }
+    let attachments = view.notes.as_deref().map(|notes| notes.attachments.as_slice()).unwrap_or_default();
+    artifacts.extend(attachments.iter().enumerate().map(|(index, attachment)| attached(index + 1, attachment)));
     if let Some(prompt) = view.prompt.as_deref().filter(|_| view.state == State::InputRequired) {
         artifacts.push(artifact("prompt", prompt));
     }
@@ -314,6 +332,25 @@ mod tests {
     }
 
     #[test]
+    fn an_attachment_is_a_file_part_and_no_note() {
+        let attachment = Attachment {
+            name: "a.bin".into(),
+            media_type: "application/octet-stream",
+            bytes: Arc::from(&b"\0\xff"[..]),
+        };
+        let notes = EndNotes { attachments: vec![attachment], ..EndNotes::default() };
+        let view = TaskView { notes: Some(Arc::new(notes)), ..view() };
+        let task = serde_json::to_value(TaskJson::of(&view)).unwrap();
+        let last = task["artifacts"].as_array().unwrap().last().unwrap().clone();
+        assert_eq!(
+            last,
+            json!({"artifactId": "attachment-1", "name": "attachment-1", "parts": [
+                {"raw": "AP8=", "filename": "a.bin", "mediaType": "application/octet-stream"}]})
+        );
+        assert!(task.get("metadata").is_none(), "{task}");
+    }
+
+    #[test]
     fn a_completed_task_reads_as_the_page_shows_it() {
         let view = view();
         assert_eq!(
@@ -349,7 +386,12 @@ mod tests {
             command: "é".repeat(300),
             running_ms: 5,
         };
-        let notes = EndNotes { no_answer: true, no_answer_below: vec![below; 9], running_commands: vec![command] };
+        let notes = EndNotes {
+            no_answer: true,
+            no_answer_below: vec![below; 9],
+            running_commands: vec![command],
+            ..EndNotes::default()
+        };
         let json = notes_json(&notes);
         assert_eq!(json["noAnswer"], json!(true));
         assert_eq!(json["noAnswerBelow"].as_array().unwrap().len(), 8);

@@ -7,6 +7,7 @@ mod conversation;
 mod dispatch;
 mod ending;
 mod fence;
+mod folder_size;
 mod host_calls;
 mod members;
 mod prompt;
@@ -38,6 +39,7 @@ use super::{SessionContext, TaskOutcome};
 use crate::diagnostics::{Diagnostic, codes};
 use crate::manifest::Capture;
 use crate::paths::beneath;
+use folder_size::FolderSize;
 use provided::Tokens;
 use spend::Spend;
 
@@ -53,6 +55,7 @@ pub struct Agent {
     tools: Hashed<Box<RawValue>>,
     meters: Mutex<Meters>,
     notice_given: AtomicBool,
+    folder_size: FolderSize,
 }
 
 /// A text and its SHA-256 in hex.
@@ -82,6 +85,10 @@ impl Agent {
             tools: Hashed { sha: sha256(tools.get().as_bytes()), text: tools },
             meters: Mutex::new(Meters { spend, tokens: Tokens::default(), blobs: HashSet::new() }),
             notice_given: AtomicBool::new(false),
+            folder_size: FolderSize::new(
+                folder_size::folders(&ctx.dirs.work, &ctx.dirs.records),
+                ctx.capsule.capabilities.resources.workdir_max_bytes,
+            ),
             ctx,
         }
     }

@@ -20,9 +20,9 @@ pub use book::{KEPT_ANSWER_BYTES, KEPT_ENDED};
 pub use events::{ArtifactFrame, Event, EventKind, Frame, KEPT_EVENTS, READER_LAG};
 pub use list::{DEFAULT_PAGE, LARGEST_PAGE, ListQuery, PageToken, StateFilter, TaskPage, UnknownPage};
 pub use model::{
-    ActiveTask, Answer, BUSY, CLOSING, CancelSignal, Closing, EndNotes, Lane, MemberStatus, NewTask, Origin, Owner,
-    PartKind, RunningCommand, Source, State, TASK_CANCELED, TaskEnd, TaskFacts, TaskObserver, TaskView, Trust,
-    Unobserved,
+    ActiveTask, Answer, Attachment, BUSY, CLOSING, CancelSignal, Closing, EndNotes, Lane, MemberStatus, NewTask,
+    Origin, Owner, PartKind, RunningCommand, Source, State, TASK_CANCELED, TaskEnd, TaskFacts, TaskObserver, TaskView,
+    Trust, Unobserved,
 };
 
 use crate::ids::TaskId;

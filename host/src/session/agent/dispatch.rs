@@ -18,14 +18,16 @@ use crate::manifest::Capture;
 use crate::paths::beneath;
 use crate::session::context::{Tool, ToolKind};
 use crate::session::deadline::rfc3339;
-use crate::session::tasks::ArtifactFrame;
+use crate::session::tasks::{ArtifactFrame, Attachment};
 use crate::trace::records;
 use crate::worker::{CallError, Kind, Status, ToolInput, ToolResult};
 
 /// Most bytes of a result file or a skill.
 const FILE_MAX: u64 = 16 << 20;
-/// Attachments one result may name.
+/// Files a task may have attached.
 const ATTACHMENTS_MAX: usize = 16;
+/// Bytes of them together: the door holds them in memory.
+const ATTACHED_BYTES_MAX: u64 = 16 << 20;
 
 /// What a call came to.
 #[derive(Debug, Default)]
@@ -127,7 +129,7 @@ impl TaskRun<'_> {
         }
     }
 
-    fn read_result(&self, tool: &Tool, result: ToolResult) -> Done {
+    fn read_result(&mut self, tool: &Tool, result: ToolResult) -> Done {
         let word = |key: &str| reserved(&result.metadata, key).filter(|value| !value.is_empty()).map(str::to_owned);
         let done = Done {
             is_error: result.status != Status::Passed,
@@ -137,7 +139,7 @@ impl TaskRun<'_> {
             resource_id: word("resource_id"),
             ..Done::default()
         };
-        if let Err(refused) = self.check_attachments(tool, &result.metadata) {
+        if let Err(refused) = self.attach(tool, &result.metadata) {
             return Done::failed(refused);
         }
         let text = match (result.data, result.data_path, result.summary) {
@@ -164,16 +166,23 @@ impl TaskRun<'_> {
         })
     }
 
-    fn check_attachments(&self, tool: &Tool, metadata: &[(String, String)]) -> Result<(), String> {
-        let named = metadata.iter().filter(|(key, _)| key == "attachment").take(ATTACHMENTS_MAX);
-        for (_, path) in named {
-            beneath::open(&self.folder_of(tool), Path::new(path)).map_err(|refusal| {
-                format!(
-                    "[{}] tool '{}' attached '{path}', which was not opened: {refusal}",
-                    codes::E_RUN_001,
-                    tool.name
-                )
-            })?;
+    /// Files the tool attaches to the task's answer, read as they are now.
+    fn attach(&mut self, tool: &Tool, metadata: &[(String, String)]) -> Result<(), String> {
+        let folder = self.folder_of(tool);
+        for (_, path) in metadata.iter().filter(|(key, _)| key == "attachment") {
+            let refused = |why: String| {
+                format!("[{}] tool '{}' attached '{path}', which was not taken: {why}", codes::E_RUN_001, tool.name)
+            };
+            let held: usize = self.attachments.iter().map(|attachment| attachment.bytes.len()).sum();
+            let room = ATTACHED_BYTES_MAX.saturating_sub(held as u64);
+            if self.attachments.len() >= ATTACHMENTS_MAX {
+                return Err(refused(format!("the task has {ATTACHMENTS_MAX} attachments already")));
+            }
+            let path = Path::new(path);
+            let bytes = beneath::read(&folder, path, room).map_err(|refusal| refused(refusal.to_string()))?;
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            self.attachments.retain(|earlier| earlier.name != name);
+            self.attachments.push(Attachment { media_type: media_type(path), name, bytes: bytes.into() });
         }
         Ok(())
     }
@@ -354,6 +363,24 @@ impl TaskRun<'_> {
             trust: "trusted",
         };
         self.record_in_turn(&record)
+    }
+}
+
+/// By the name's ending; what is not known is bytes.
+fn media_type(path: &Path) -> &'static str {
+    let ending = path.extension().map(|ending| ending.to_ascii_lowercase()).unwrap_or_default();
+    match ending.to_str().unwrap_or_default() {
+        "txt" | "log" => "text/plain",
+        "md" => "text/markdown",
+        "csv" => "text/csv",
+        "html" | "htm" => "text/html",
+        "json" => "application/json",
+        "pdf" => "application/pdf",
+        "png" => "image/png",
+        "jpg" | "jpeg" => "image/jpeg",
+        "gif" => "image/gif",
+        "svg" => "image/svg+xml",
+        _ => "application/octet-stream",
     }
 }
 

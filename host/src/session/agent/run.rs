@@ -23,7 +23,7 @@ use crate::ids::EventId;
 use crate::manifest::{Acceptance, Conversation};
 use crate::paths::beneath;
 use crate::session::TaskOutcome;
-use crate::session::tasks::{ActiveTask, EndNotes, MemberStatus, Trust};
+use crate::session::tasks::{ActiveTask, Attachment, EndNotes, MemberStatus, Trust};
 use crate::trace::{Record, records};
 use crate::worker::LostWorker;
 
@@ -43,6 +43,8 @@ pub(super) struct TaskRun<'a> {
     /// Set by an accepted `end-without-answer`.
     pub(super) without_answer: Option<String>,
     pub(super) input: Arc<InputState>,
+    /// What its tools attached to the answer.
+    pub(super) attachments: Vec<Attachment>,
     started: Instant,
     continuations: u32,
     /// How often `keep_working` sent its message, and which budget ended that.
@@ -94,6 +96,7 @@ impl<'a> TaskRun<'a> {
             sums: Sums::default(),
             without_answer: None,
             input: Arc::default(),
+            attachments: Vec::new(),
             started: Instant::now(),
             continuations: 0,
             kept_working: (0, None),
@@ -126,7 +129,7 @@ impl<'a> TaskRun<'a> {
             // The next task writes its own; none is left lying about in between.
             let _ = std::fs::remove_file(self.agent.ctx.dirs.task());
         }
-        let mut end = ended.task_end(self.notes());
+        let mut end = ended.task_end(self.notes(&ended));
         end.answer_file = self.own_result().map(|name| self.agent.ctx.dirs.records.join("out").join(name));
         self.agent.ctx.tasks.finish(&self.task.id, end);
         ended.outcome()
@@ -272,6 +275,7 @@ impl<'a> TaskRun<'a> {
         if let Some(reason) = &self.without_answer {
             return Err(Ended::NoAnswer(reason.clone()));
         }
+        self.agent.folder_size.check()?;
         match self.max_turns() {
             Some(max) if u64::from(self.turns) >= max => Err(Ended::MaxTurns(max)),
             _ => Ok(()),
@@ -414,12 +418,17 @@ impl<'a> TaskRun<'a> {
         threaded.then(|| format!("result_{}.txt", self.task.id))
     }
 
-    fn notes(&self) -> EndNotes {
+    /// What the task's ending says beside its state; files belong to an answer.
+    fn notes(&self, ended: &Ended) -> EndNotes {
+        let attachments = match ended {
+            Ended::Answered(_) => self.attachments.clone(),
+            _ => Vec::new(),
+        };
         let below = self.calls.unanswered().into_iter();
         let no_answer_below = below
             .map(|below| MemberStatus { member: below.member, status: below.status.as_str().to_owned() })
             .collect();
-        EndNotes { no_answer_below, ..EndNotes::default() }
+        EndNotes { no_answer_below, attachments, ..EndNotes::default() }
     }
 
     /// What `session-status` tells.

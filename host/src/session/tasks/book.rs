@@ -75,6 +75,10 @@ pub(super) enum Take {
 }
 
 impl Record {
+    fn attached_bytes(&self) -> usize {
+        self.notes.as_deref().map_or(0, EndNotes::attached_bytes)
+    }
+
     pub(super) fn view(&self) -> TaskView {
         TaskView {
             id: self.facts.id.clone(),
@@ -393,8 +397,9 @@ impl Book {
         self.finished += 1;
         self.flush_progress(id, now_ms);
         self.conclude(id, now_ms);
-        if let Some(text) = response {
-            self.keep_answer(id, text.len());
+        let attached = self.records.get(id).map_or(0, Record::attached_bytes);
+        if response.is_some() || attached > 0 {
+            self.keep_answer(id, response.map_or(0, |text| text.len()) + attached);
         }
         state
     }
@@ -449,6 +454,12 @@ impl Book {
 
     fn let_go_of_answer(&mut self, id: &TaskId) {
         let Some(record) = self.records.get_mut(id) else { return };
+        let attached = record.attached_bytes();
+        if attached > 0 {
+            self.answer_bytes = self.answer_bytes.saturating_sub(attached);
+            let notes = record.notes.as_deref().cloned().unwrap_or_default();
+            record.notes = Some(Arc::new(EndNotes { attachments: Vec::new(), ..notes }));
+        }
         if let Some(Answer::Text(text)) = &record.response {
             self.answer_bytes = self.answer_bytes.saturating_sub(text.len());
             record.response = record.answer_file.take().map(Answer::File);

@@ -1,5 +1,6 @@
 //! The words of tasks: where one came from, whose it is, what state it is in, and what others may read of it.
 
+use std::fmt;
 use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -348,6 +349,32 @@ pub struct EndNotes {
     pub no_answer_below: Vec<MemberStatus>,
     /// Commands it left running.
     pub running_commands: Vec<RunningCommand>,
+    /// Files its tools attached to the answer.
+    pub attachments: Vec<Attachment>,
+}
+
+impl EndNotes {
+    /// Bytes of its attachments.
+    pub fn attached_bytes(&self) -> usize {
+        self.attachments.iter().map(|attachment| attachment.bytes.len()).sum()
+    }
+}
+
+/// A file attached to a task's answer, as it was when its tool named it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Attachment {
+    /// Its name, without folders.
+    pub name: String,
+    /// Its media type.
+    pub media_type: &'static str,
+    /// Its content.
+    pub bytes: Arc<[u8]>,
+}
+
+impl fmt::Debug for Attachment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Attachment({}, {}, {} bytes)", self.name, self.media_type, self.bytes.len())
+    }
 }
 
 /// A member and how its call ended.
