@@ -1,6 +1,6 @@
 //! The commands: flags, printing and exit statuses. One file a command; no logic worth testing alone.
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::diagnostics::{self, output};
 
@@ -70,6 +70,11 @@ commands! {
     Plugin plugin;
     /// Print the version and the WIT packages served
     Version version;
+}
+
+/// The whole command line, for what is checked against it.
+pub fn command() -> clap::Command {
+    Cli::command()
 }
 
 /// Parses the command line and runs it. Usage errors print the parser's text and exit 2.
