@@ -101,25 +101,43 @@ fn unmet(floors: &Floors, declared: Class, achieved: Class) -> Diagnostic {
 
 /// What a launch says about a class that holds little: once each, on stderr.
 pub fn warnings(in_force: &InForce) -> Vec<Diagnostic> {
-    warnings_as(in_force, nix::unistd::geteuid().is_root())
+    // What holds for the host as a whole is said by the launcher, once for all its members.
+    warnings_as(in_force.class, nix::unistd::geteuid().is_root() && !host::reported())
 }
 
-fn warnings_as(in_force: &InForce, root: bool) -> Vec<Diagnostic> {
+/// What a launcher says for all its members, once: about the class they run under and, where they may call each other,
+/// about what that class leaves open between them.
+pub fn formation_warnings(flag: Option<Class>, has_edges: bool) -> Vec<Diagnostic> {
+    let class = flag.unwrap_or(STRONGEST).min(STRONGEST);
+    let mut warnings = warnings_as(class, nix::unistd::geteuid().is_root());
+    warnings.retain(|warning| warning.code() == codes::W_SEC_035);
+    if has_edges && class < Class::Scoped {
+        warnings.push(Diagnostic::new(
+            codes::W_SEC_036,
+            format!(
+                "the members of this roster run under class '{class}': any process that runs as you can read other \
+                 members' door tokens in ~/.murmur/running"
+            ),
+        ));
+    }
+    warnings
+}
+
+fn warnings_as(class: Class, root: bool) -> Vec<Diagnostic> {
     let mut warnings = Vec::new();
-    if in_force.class == Class::Unconfined {
+    if class == Class::Unconfined {
         warnings.push(Diagnostic::new(
             codes::W_SEC_034,
             "containment class 'unconfined' is in force: nothing holds this capsule's commands and workers, they run as \
              the invoking user",
         ));
     }
-    if root && in_force.class <= Class::Advisory {
+    if root && class <= Class::Advisory {
         warnings.push(Diagnostic::new(
             codes::W_SEC_035,
             format!(
-                "containment class '{}' runs as root here: user 0 without capabilities still opens every file that \
-                 belongs to root; run mur as another user, or under a stronger class",
-                in_force.class
+                "containment class '{class}' runs as root here: user 0 without capabilities still opens every file that \
+                 belongs to root; run mur as another user, or under a stronger class"
             ),
         ));
     }
@@ -193,7 +211,8 @@ mod tests {
     #[test]
     fn a_weak_class_warns_and_root_once_more() {
         let in_force = |class| class_in_force(&floors(None, None, Some(class))).unwrap();
-        let codes = |class, root| warnings_as(&in_force(class), root).iter().map(Diagnostic::code).collect::<Vec<_>>();
+        let codes =
+            |class, root| warnings_as(in_force(class).class, root).iter().map(Diagnostic::code).collect::<Vec<_>>();
         assert_eq!(codes(Class::Advisory, false), []);
         assert_eq!(codes(Class::Advisory, true), [codes::W_SEC_035]);
         assert_eq!(codes(Class::Unconfined, true), [codes::W_SEC_034, codes::W_SEC_035]);

@@ -37,7 +37,12 @@ pub fn warning() -> Option<Diagnostic> {
 
 /// The same, for the process the operator started: once, and not where a launcher has said it.
 pub fn warning_once() -> Option<Diagnostic> {
-    if std::env::var_os(REPORTED).is_some_and(|value| value == "1") { None } else { warning() }
+    if reported() { None } else { warning() }
+}
+
+/// Whether a launcher has already said what holds for the host as a whole.
+pub fn reported() -> bool {
+    std::env::var_os(REPORTED).is_some_and(|value| value == "1")
 }
 
 fn is_on(path: &str) -> bool {

@@ -227,4 +227,6 @@ codes! {
     W_SEC_033 "W-SEC-033" "commands of the session can change its records";
     W_SEC_034 "W-SEC-034" "class unconfined is in force: commands and workers run as the invoking user";
     W_SEC_035 "W-SEC-035" "class unconfined or advisory as root: user 0 without capabilities still reaches root's files";
+    W_SEC_036 "W-SEC-036" "members that may call each other run under a class in which processes of one user can read their door tokens";
+    W_SEC_037 "W-SEC-037" "the entry member's tools could rewrite what its own project directory installs from";
 }

@@ -11,6 +11,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Duration, Instant};
 
 use crate::cli::Outcome;
+use crate::containment;
 use crate::credentials::channel::ProcessName;
 use crate::diagnostics::{Diagnostic, Result, codes, output};
 use crate::ids::FormationId;
@@ -66,6 +67,7 @@ pub fn run(request: Request) -> Outcome {
         let warning = Diagnostic::new(codes::W_ROS_001, crowded.message.clone());
         output::stderr_line(&format!("[mur run] {}", warning.warning_line()));
     }
+    warn_of_the_host(&request, &project, &admitted);
     if let Some(warning) = crate::containment::host::warning_once() {
         output::runtime_warning(&warning);
     }
@@ -76,6 +78,22 @@ pub fn run(request: Request) -> Outcome {
     let outcome = tokio::task::LocalSet::new().block_on(&runtime, launch.run());
     retention::pass(&launch.home, &launch.project.dir, &launch.id, launch.admitted.retain.as_ref());
     outcome
+}
+
+/// What holds for every member alike is said here, once.
+fn warn_of_the_host(request: &Request, project: &Project, admitted: &Admitted) {
+    let flag = request.containment.as_deref().and_then(|class| containment::parse_flag(class).ok());
+    let mut warnings = containment::formation_warnings(flag, admitted.has_edges());
+    if project.dir.join(".murmur/artifacts").is_dir() {
+        warnings.push(Diagnostic::new(
+            codes::W_SEC_037,
+            "the entry member works in the project directory, so its tools could rewrite the artifacts in .murmur, the \
+             lock and the roster there; install members with mur install -g",
+        ));
+    }
+    for warning in warnings {
+        output::stderr_line(&format!("[mur run] {}", warning.warning_line()));
+    }
 }
 
 fn unix_ms() -> u64 {
