@@ -39,6 +39,10 @@ impl MurmurHome {
 
     /// Makes sure `~/.murmur` and the directories a launch writes can be held: owner-only, ours, writable.
     pub fn prepare(&self) -> Result<()> {
+        // A home that is not there is a mistake, not a wish: nothing is made in its place.
+        if !self.home.is_dir() {
+            return Err(refused(format!("HOME is '{}', which is not a directory", self.home.display())));
+        }
         for dir in [self.root.clone(), self.sessions(), self.records(), self.running()] {
             make_private(&dir).map_err(|error| refused(format!("{}: {error}", dir.display())))?;
             let meta = fs::symlink_metadata(&dir).map_err(|error| refused(format!("{}: {error}", dir.display())))?;

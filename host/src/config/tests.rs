@@ -88,7 +88,7 @@ fn a_bad_file_is_refused_by_name_without_showing_its_text() {
         ("containment: strong\n", "must be one of"),
         ("spend: {machine_tokens_per_day: 0}\n", "above 0"),
         ("host_paths: [relative]\n", "absolute"),
-        ("host_paths: [/nonexistent/x]\n", "cannot be used"),
+        ("host_paths: [/proc/none/x]\n", "cannot be used"),
         ("host_paths: [/]\n", "overlaps"),
         ("- a\n", "must be a mapping"),
         ("stores: [{config: {}}]\n", "stores[0]"),
