@@ -128,7 +128,7 @@ fn warnings_as(class: Class, root: bool) -> Vec<Diagnostic> {
     if class == Class::Unconfined {
         warnings.push(Diagnostic::new(
             codes::W_SEC_034,
-            "containment class 'unconfined' is in force: nothing holds this capsule's commands and workers, they run as \
+            "containment class 'unconfined' is in force: nothing holds a capsule's commands and workers, they run as \
              the invoking user",
         ));
     }

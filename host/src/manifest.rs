@@ -182,9 +182,14 @@ pub fn read_capsule(text: &[u8], file: &str) -> Result<(Capsule, Vec<Diagnostic>
 /// `E-IO-001` when there is none, `E-IO-003` when it cannot be read.
 pub fn read_file(path: &Path) -> Result<Vec<u8>> {
     yaml::read_file(path, MAX_BYTES).map_err(|fault| match fault {
-        yaml::ReadFault::Missing => {
-            Diagnostic::new(codes::E_IO_001, format!("{FILE_NAME} not found at {}", path.display()))
-        }
+        yaml::ReadFault::Missing => Diagnostic::new(
+            codes::E_IO_001,
+            format!("{FILE_NAME} not found at {}", path.display()),
+        )
+        .hint(
+            "run it in a capsule's directory, or name the capsule with --manifest or --capsule, or a formation with \
+                 --roster",
+        ),
         yaml::ReadFault::Other(why) => {
             Diagnostic::new(codes::E_IO_003, format!("{} cannot be read: {why}", path.display()))
         }

@@ -186,7 +186,7 @@ async fn close(running: Running, end: &End, ground: &Ground) -> Left {
 
 fn about(context: &SessionContext) -> About {
     About {
-        session: context.session_id.to_string(),
+        records: context.dirs.records.display().to_string(),
         result: context.dirs.result().display().to_string(),
         deadline: context.deadline.as_ref().map(Deadline::words).unwrap_or_default(),
     }

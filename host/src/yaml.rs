@@ -170,8 +170,24 @@ pub fn parse(file: &str, bytes: &[u8], max_bytes: u64) -> Result<Doc, Fault> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     match Builder::new(bytes.len() as u64).build(text) {
         Ok(root) => Ok(Doc { file: file.to_owned(), text: text.to_owned(), root }),
-        Err((mark, message)) => Err(Fault { message, place: Some(place_of(file, text, mark)) }),
+        Err((mark, message)) => {
+            let line = lines(text).nth(mark.line.saturating_sub(1) as usize).unwrap_or("");
+            let message = if in_flow_reference(line) {
+                format!("{message}; within {{ }} a value such as ${{NAME}} has to stand in quotes")
+            } else {
+                message
+            };
+            Err(Fault { message, place: Some(place_of(file, text, mark)) })
+        }
     }
+}
+
+/// Whether a line has `${NAME}` unquoted in a flow mapping, where the braces end the value.
+fn in_flow_reference(line: &str) -> bool {
+    line.match_indices("${").any(|(at, _)| {
+        let before = &line[..at];
+        before.contains('{') && before.trim_end().ends_with([':', ','])
+    })
 }
 
 /// The name of an encoding other than UTF-8 that the first bytes give away.

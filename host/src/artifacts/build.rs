@@ -103,7 +103,8 @@ fn target(source: &Path, output: Option<&Path>, manifest: &ArtifactManifest) -> 
     }
     let named = output.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.ends_with(".mur.zip"));
     if !named {
-        return Err(io(format!("output '{}' is no directory and does not end in .mur.zip", output.display())));
+        return Err(io(format!("output '{}' is no directory and does not end in .mur.zip", output.display()))
+            .hint(format!("name a directory that is there, or a file such as {file}")));
     }
     Ok(output.to_owned())
 }

@@ -230,7 +230,7 @@ impl Installer<'_> {
     /// Why an artifact that no store has cannot be had.
     fn nowhere(&self, name: &ArtifactName, version: Option<&Version>) -> Diagnostic {
         let reference = version.map_or_else(|| name.to_string(), |version| format!("{name}@{version}"));
-        let searched = self.stores.searched(name);
+        let searched = format!("{}{}", self.stores.searched(name), self.stores.others(name));
         match name.scope() {
             LOCAL_SCOPE => {
                 Diagnostic::new(codes::E_REG_001, format!("'{reference}' is in no store: looked in {searched}"))
@@ -302,7 +302,8 @@ pub fn read_file(path: &Path) -> Result<Bytes> {
     use std::io::Read;
     let shown = path.display();
     let failed = |error: std::io::Error| match error.kind() {
-        std::io::ErrorKind::NotFound => Diagnostic::new(codes::E_IO_001, format!("'{shown}' is not there")),
+        std::io::ErrorKind::NotFound => Diagnostic::new(codes::E_IO_001, format!("'{shown}' is not there"))
+            .hint("mur build packs an artifact's directory into a .mur.zip, and says where it is"),
         std::io::ErrorKind::PermissionDenied => Diagnostic::new(codes::E_IO_002, format!("'{shown}': {error}")),
         _ => Diagnostic::new(codes::E_IO_003, format!("'{shown}': {error}")),
     };

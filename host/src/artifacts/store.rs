@@ -18,6 +18,9 @@ use crate::manifest::{ArtifactManifest, Execution, read_artifact};
 use crate::paths::{MurmurHome, install_dir};
 use crate::plugins::{Registry, Store, StoreEntry};
 
+/// Versions named beside one that is not there.
+const MAX_OTHERS: usize = 8;
+
 /// The plugin behind the project, global and bundled stores.
 const DIRECTORY: &str = "directory";
 
@@ -381,6 +384,26 @@ impl Stores {
         Ok(all)
     }
 
+    /// The versions of an artifact that are there, oldest first; a store that cannot be listed adds none.
+    pub fn versions(&self, name: &ArtifactName) -> Vec<Version> {
+        let mut versions: Vec<Version> = Vec::new();
+        for opened in self.serving(name) {
+            let entries = opened.store.list(Some(name.scope())).unwrap_or_default();
+            let all = entries.into_iter().filter_map(|entry| found(opened, entry).ok());
+            versions.extend(all.filter(|found| found.name == *name).map(|found| found.version));
+        }
+        versions.sort();
+        versions.dedup_by(|a, b| a.as_str() == b.as_str());
+        versions
+    }
+
+    /// `; installed: 0.1.0, 0.2.0` for the message that another version is not there; empty when none is.
+    pub fn others(&self, name: &ArtifactName) -> String {
+        let versions = self.versions(name);
+        let shown: Vec<&str> = versions.iter().rev().take(MAX_OTHERS).map(Version::as_str).collect();
+        if shown.is_empty() { String::new() } else { format!("; installed: {}", shown.join(", ")) }
+    }
+
     /// The newest version of an artifact in one store.
     pub fn newest(&self, place: &Place, name: &ArtifactName) -> Result<Option<Found>> {
         let Some(opened) = self.serving(name).find(|opened| opened.place == *place) else { return Ok(None) };
@@ -549,6 +572,18 @@ mod tests {
         let stores = stores(&[(Place::Bundled, &store)]);
         stores.write(&Place::Bundled, &artifact("x", "1.0.0"), None).unwrap();
         assert!(stores.find(&name("local/x"), &version("1.0.0")).unwrap().is_none());
+    }
+
+    #[test]
+    fn the_versions_that_are_there_are_named_newest_first() {
+        let store = lying();
+        let stores = stores(&[(Place::Global, &store)]);
+        assert_eq!(stores.others(&name("local/x")), "");
+        for known in ["1.9.0", "1.10.0"] {
+            stores.write(&Place::Global, &artifact("x", known), None).unwrap();
+        }
+        assert_eq!(stores.others(&name("local/x")), "; installed: 1.10.0, 1.9.0");
+        assert_eq!(stores.others(&name("local/y")), "");
     }
 
     #[test]

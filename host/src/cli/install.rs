@@ -134,7 +134,8 @@ fn install_declared(installer: &Installer<'_>, declared: &[(ArtifactName, Versio
     }
     if installed > 0 {
         let size = if copied == 0 { "all cached".to_owned() } else { human_size(copied) };
-        output::stdout_line(&format!("installed {installed} artifact(s)  {size}"));
+        let noun = if installed == 1 { "artifact" } else { "artifacts" };
+        output::stdout_line(&format!("installed {installed} {noun}  {size}"));
     }
     Ok(1)
 }

@@ -82,7 +82,7 @@ pub struct Args {
     /// The address the door is bound to
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     bind: IpAddr,
-    /// Raises the containment floor: advisory, scoped or sealed
+    /// The containment class: unconfined, advisory, scoped or sealed; a stronger one that is declared stays in force
     #[arg(long, value_name = "CLASS")]
     containment: Option<String>,
     /// Report what the capsule could reach, and run nothing

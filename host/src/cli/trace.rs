@@ -109,8 +109,10 @@ fn locate(home: &MurmurHome, address: Option<&str>, root: &Root) -> Result<PathB
 
 fn show_session(home: &MurmurHome, address: Option<&str>, root: &Root) -> Result<String> {
     let trace = Trace::read(&locate(home, address, root)?)?;
-    let mut text = show::session(&trace)?;
-    let id = trace.start()?["formation_id"].as_str().and_then(FormationId::parse);
+    let start = trace.start()?;
+    let running = running_sessions(home)?.iter().any(|session| start["session_id"] == session.as_str());
+    let mut text = show::session(&trace, running)?;
+    let id = start["formation_id"].as_str().and_then(FormationId::parse);
     if let Some(id) = id {
         let own = trace.path.parent().and_then(Path::parent).map(Path::to_owned);
         text.push('\n');

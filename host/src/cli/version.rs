@@ -7,13 +7,15 @@ use crate::cli::Outcome;
 use crate::diagnostics::{Diagnostic, codes, output};
 
 /// The commands whose JSON other programs read, each with the number of its schema.
-const COMMANDS: [(&str, u32); 7] = [
+const COMMANDS: [(&str, u32); 9] = [
     ("precompile --json", 1),
     ("ps --json", 1),
+    ("run --explain-scope --json", 1),
     ("run --json", 1),
     ("run --roster --json", 1),
     ("token", 1),
     ("trace list --json", 1),
+    ("trace rm --json", 1),
     ("version --json", 1),
 ];
 

@@ -148,13 +148,17 @@ fn judge(
         let rest = format!("— '{}' is not a version", entry.version);
         return (Verdict::Fault(rest, "name one exact version in murmur.yaml".to_owned()), None);
     };
+    if let Some(conflict) = lock.and_then(|lock| version_conflict(lock, &name, &version)) {
+        return (Verdict::Fault(conflict, "mur install".to_owned()), None);
+    }
     let found = match stores.find(&name, &version) {
         Ok(Some(found)) => found,
         Ok(None) => return (Verdict::Fault(format!("{platform}   — missing"), install), None),
         Err(fault) => return (Verdict::Fault(format!("{platform}   — {}", fault.message()), install), None),
     };
-    if let Some(conflict) = lock.and_then(|lock| lock_conflict(lock, &name, &version, &found)) {
-        return (Verdict::Fault(conflict, "mur install".to_owned()), None);
+    if found.place != Place::Bundled && lock.is_some_and(|lock| lock.pin(&name).is_none()) {
+        let rest = format!("{platform}   — murmur.lock missing artifact entry for '{name}'");
+        return (Verdict::Fault(rest, "mur install".to_owned()), None);
     }
     let artifact = match stores.read(&found) {
         Ok(artifact) => artifact,
@@ -180,16 +184,11 @@ fn local_source(source: &str, dir: &Path) -> Verdict {
     Verdict::Fault(rest, format!("put a skill.md at {source}, or correct source in murmur.yaml"))
 }
 
-/// A lock that pins nothing here, or something else. What is bundled needs no pin.
-fn lock_conflict(lock: &Lock, name: &ArtifactName, version: &Version, found: &Found) -> Option<String> {
-    if found.place == Place::Bundled {
-        return None;
-    }
-    let Some(pin) = lock.pin(name) else {
-        return Some(format!("{}   — murmur.lock missing artifact entry for '{name}'", Platform::host()));
-    };
-    (pin.version != *version).then(|| {
-        let pinned = &pin.version;
+/// A lock that pins another version than the manifest asks for. The pinned one is what would run, so this is said whether
+/// or not the other is in a store.
+fn version_conflict(lock: &Lock, name: &ArtifactName, version: &Version) -> Option<String> {
+    let pinned = &lock.pin(name)?.version;
+    (pinned != version).then(|| {
         format!("— murmur.lock version mismatch for '{name}': manifest requested {version}, lock pinned {pinned}")
     })
 }
@@ -209,5 +208,28 @@ fn fitting(artifact: &Verified, install: &str) -> Verdict {
         (Execution::Native, Some(platform)) => Verdict::Pass(platform.to_string()),
         (Execution::Native, None) => Verdict::Pass("platform unverified".to_owned()),
         _ => Verdict::Pass("platform-independent".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_pins_another_version_is_said_whether_or_not_that_is_there() {
+        let digest = "a".repeat(64);
+        let text = format!(
+            "lock_version: 3\nartifacts:\n- name: local/x\n  resolved_version: '1.0'\n  sha256: {{any: {digest}}}\n  origin: \
+             operator\n"
+        );
+        let lock = Lock::parse(text.as_bytes()).unwrap();
+        let name = |text: &str| ArtifactName::parse(text).unwrap();
+        let version = |text: &str| Version::parse(text).unwrap();
+        assert_eq!(
+            version_conflict(&lock, &name("local/x"), &version("1.1")).unwrap(),
+            "— murmur.lock version mismatch for 'local/x': manifest requested 1.1, lock pinned 1.0"
+        );
+        assert_eq!(version_conflict(&lock, &name("local/x"), &version("1.0")), None);
+        assert_eq!(version_conflict(&lock, &name("local/y"), &version("1.1")), None);
     }
 }

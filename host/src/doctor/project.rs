@@ -285,7 +285,8 @@ fn stored(capsule: &Capsule, dir: &Path, home: &MurmurHome, config: &Config, rep
 fn folders(dir: &Path, home: &MurmurHome, report: &mut Report) {
     let session = "<session-id>";
     let records = home.records_group(&dir.join("workdir")).join(session);
-    report.block("Runtime directory", [format!("  path:      {}", home.sessions().join(session).display())]);
+    let runtime = home.sessions().join(session).join("runtime");
+    report.block("Runtime directory", [format!("  path:      {}", runtime.display())]);
     report.block("Records directory", [format!("  path:      {}", records.display())]);
     report.block("Temporary folder", [format!("  path:      {}", records.join("tmp").display())]);
 }

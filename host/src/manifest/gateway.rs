@@ -135,7 +135,7 @@ fn parse_endpoint(text: &str) -> std::result::Result<Endpoint, String> {
     }
     let (host, port) = super::network_rule::split_authority(authority).map_err(|why| format!("'{shown}' {why}"))?;
     if scheme == "http" && !is_loopback(&host) {
-        return Err(format!("'{shown}' is plain http and not to this machine's loopback"));
+        return Err(format!("'{shown}' is plain http and not to this machine's loopback; write https://"));
     }
     let port = port.unwrap_or(if scheme == "https" { 443 } else { 80 });
     Ok(Endpoint { scheme, host, port, path: path.trim_end_matches('/').to_owned() })

@@ -68,6 +68,12 @@ impl Group {
 
     fn unknown(&self, address: &str, count: usize) -> Diagnostic {
         let dir = self.dir.display();
+        if count == 0 {
+            return Diagnostic::new(codes::E_TRC_002, format!("'{address}': no session is recorded under {dir}")).hint(
+                "run it where the capsule was run, or name the workdir root: --workdir DIR; the entry member of a \
+                 formation records under the roster's directory, so --workdir . there",
+            );
+        }
         Diagnostic::new(codes::E_TRC_002, format!("'{address}' names none of the {count} sessions under {dir}"))
             .hint("mur trace list shows them; --workdir DIR reads those of another workdir root")
     }
@@ -87,6 +93,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let home = MurmurHome::at(dir.path().to_owned());
         let group = Group::of(&home, &dir.path().join("w"));
+        let none = group.find("@1").unwrap_err();
+        assert!(none.message().starts_with("'@1': no session is recorded under "), "{none}");
         let ids: Vec<SessionId> = (0..3).map(|_| SessionId::mint()).collect();
         for id in &ids {
             fs::create_dir_all(group.records_dir(id)).unwrap();

@@ -192,7 +192,11 @@ fn not_installed(roster: &Roster, index: usize, reason: &Reason) -> Diagnostic {
         let install = format!("mur install {}", member.coordinate());
         match member.capsule.scope() {
             LOCAL_SCOPE => {
-                format!("{install} (built here: mur install ./<its .mur.zip>), or change the member's version")
+                format!(
+                    "{install} (built here: mur install -g <directory>/{}-{}.mur.zip), or change the member's version",
+                    member.capsule.bare(),
+                    member.version
+                )
             }
             _ => format!("{install}, or change the member's version"),
         }

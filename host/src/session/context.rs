@@ -181,6 +181,8 @@ pub struct Driver {
     pub bare: String,
     /// Version.
     pub version: String,
+    /// Where its gateway's requests go.
+    pub endpoint: String,
     /// The model asked for.
     pub model: String,
     /// `inference.driver.config` as compact JSON.

@@ -117,8 +117,8 @@ pub struct Conclusion {
 /// Facts the closing message needs.
 #[derive(Clone, Debug, Default)]
 pub struct About {
-    /// The session's id.
-    pub session: String,
+    /// The records directory, which names the session from any directory.
+    pub records: String,
     /// Where the answer lies.
     pub result: String,
     /// The deadline, in words.
@@ -155,7 +155,7 @@ fn task_error(decided: &TaskOutcome, about: &About) -> Diagnostic {
         format!("the task ended {status}: {}", decided.reason)
     };
     Diagnostic::new(codes::E_RUN_040, message)
-        .hint(format!("its result is {}; 'mur trace show {}' shows each step", about.result, about.session))
+        .hint(format!("its result is {}; 'mur trace show {}' shows what led to it", about.result, about.records))
 }
 
 fn deadline_error(about: &About) -> Diagnostic {

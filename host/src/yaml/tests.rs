@@ -15,6 +15,13 @@ fn fault(text: &str) -> (String, usize, usize) {
 }
 
 #[test]
+fn a_reference_without_quotes_in_braces_is_explained() {
+    let (message, line, _) = fault("a: 1\ngateway: { keyless: x, api_key: ${NAME} }\n");
+    assert!(line == 2 && message.ends_with("a value such as ${NAME} has to stand in quotes"), "{message}");
+    assert!(!fault("gateway: { api_key: \"${NAME}\", x: [ }\n").0.contains("quotes"));
+}
+
+#[test]
 fn a_scalar_keeps_the_text_it_was_written_with() {
     for text in ["1.20", "1e3", "0x10", "010", "1_0", ".5", "12:30", "2026-01-01", "true", "+1", "0o7", "1.", "-.5"] {
         let doc = root(&format!("version: {text}\n"));

@@ -89,7 +89,10 @@ fn driver_named(field: &Field<'_>, artifacts: &[ArtifactEntry]) -> Result<String
     })?;
     match artifacts.iter().find(|entry| entry.name == text) {
         Some(entry) if entry.runtime == Role::Driver => Ok(text),
-        Some(entry) => Err(field.fault(&format!("artifact '{text}' is a {}, not a driver", entry.runtime.as_str()))),
+        Some(entry) => {
+            let fault = field.fault(&format!("artifact '{text}' is a {}, not a driver", entry.runtime.as_str()));
+            Err(fault.hint("give its entry under artifacts: runtime: driver"))
+        }
         None => {
             let bare = text.rsplit('/').next().unwrap_or(&text);
             let mut alike = artifacts.iter().filter(|entry| entry.bare() == bare);

@@ -7,14 +7,14 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use super::Trace;
-use super::text::{brief, columns, duration, heading, joined, number, string};
+use super::text::{brief, columns, duration, heading, joined, number, plural, string};
 use crate::diagnostics::Result;
 
-/// The sections of one trace, without the formation's.
-pub fn session(trace: &Trace) -> Result<String> {
+/// The sections of one trace, without the formation's. `running` says that its session has not ended.
+pub fn session(trace: &Trace, running: bool) -> Result<String> {
     let start = trace.start()?;
     let mut text = heading("Session");
-    text.push_str(&session_lines(trace, start));
+    text.push_str(&session_lines(trace, start, running));
     let optional = |text: &mut String, title: &str, rows: Vec<Vec<String>>| {
         if !rows.is_empty() {
             let _ = write!(text, "\n{}{}", heading(title), columns(&rows, ""));
@@ -109,7 +109,7 @@ fn rows(trace: &Trace, event: &str, row: impl Fn(&Value) -> Vec<String>) -> Vec<
     trace.of(event).map(row).collect()
 }
 
-fn session_lines(trace: &Trace, start: &Value) -> String {
+fn session_lines(trace: &Trace, start: &Value, running: bool) -> String {
     let mut lines = format!("session:     {}\n", string(start, "session_id"));
     if let Some(by) = start["spawned_by"].as_str() {
         let _ = writeln!(lines, "Spawned by {by} (delegation {})", string(start, "delegation_id"));
@@ -120,7 +120,7 @@ fn session_lines(trace: &Trace, start: &Value) -> String {
     }
     let _ = writeln!(lines, "capsule:     {} v{}", string(start, "capsule_name"), string(start, "capsule_version"));
     let _ = writeln!(lines, "model:       {}", string(start, "model"));
-    let (status, suffix) = status(trace);
+    let (status, suffix) = status(trace, running);
     let _ = writeln!(lines, "status:      {status}");
     let _ = writeln!(lines, "duration:    {}{suffix}", duration(span_ms(trace)));
     let none = |text: String| if text.is_empty() { "none".to_owned() } else { text };
@@ -138,7 +138,7 @@ fn session_lines(trace: &Trace, start: &Value) -> String {
 }
 
 /// The status line's text, and what follows the duration when the session has no ending.
-fn status(trace: &Trace) -> (String, &'static str) {
+fn status(trace: &Trace, running: bool) -> (String, &'static str) {
     if let Some(end) = trace.first("session_end") {
         return (string(end, "exit_status").to_owned(), "");
     }
@@ -149,7 +149,8 @@ fn status(trace: &Trace) -> (String, &'static str) {
         .map(|line| format!("; line {line}, the last, is not valid JSON and was skipped"))
         .unwrap_or_default();
     let event = string(last, "event_type");
-    (format!("ended without a session_end (last event: {event} at {at}{torn})"), " (first to last event)")
+    let how = if running { "running" } else { "ended without a session_end" };
+    (format!("{how} (last event: {event} at {at}{torn})"), " (first to last event)")
 }
 
 fn rfc3339(ms: u64) -> String {
@@ -301,11 +302,11 @@ fn tasks(trace: &Trace) -> Vec<Vec<String>> {
             let id = string(start, "task_id");
             let how = ended.get(id).map_or("no task_end".to_owned(), |end| {
                 format!(
-                    "{} in {}  {} turns, {} tool calls",
+                    "{} in {}  {}, {}",
                     string(end, "exit_status"),
                     duration(number(end, "duration_ms")),
-                    number(end, "turns"),
-                    number(end, "tool_calls")
+                    plural(number(end, "turns"), "turn"),
+                    plural(number(end, "tool_calls"), "tool call")
                 )
             });
             vec![id.into(), string(start, "origin").into(), string(start, "trust").into(), how]

@@ -6,16 +6,15 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use super::Trace;
-use super::text::{brief, duration, number, string};
+use super::text::{brief, duration, number, plural, string};
 
 /// Column the detail of a row starts after.
 const TYPE_WIDTH: usize = 11;
 
 /// The tree as text. `verbose` adds what each tool was given.
 pub fn tree(trace: &Trace, verbose: bool) -> String {
-    let tasks = trace.of("task_start").count();
-    let turns = trace.of("inference").filter(|record| record.get("origin").is_none()).count();
-    let plural = |count: usize, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
+    let tasks = trace.of("task_start").count() as u64;
+    let turns = trace.of("inference").filter(|record| record.get("origin").is_none()).count() as u64;
     let session = trace.records.first().map_or("-", |record| string(record, "session_id"));
     let mut text = if tasks > 1 {
         format!("Session {session}  ({}, {})\n", plural(tasks, "task"), plural(turns, "turn"))
@@ -44,7 +43,8 @@ fn branch(text: &mut String, record: &Value, children: &HashMap<&str, Vec<&Value
     if event == "task_start" {
         text.push('\n');
     }
-    let _ = writeln!(text, "{}{event:TYPE_WIDTH$} {}", "  ".repeat(depth), detail(record, verbose));
+    let row = format!("{}{event:TYPE_WIDTH$} {}", "  ".repeat(depth), detail(record, verbose));
+    let _ = writeln!(text, "{}", row.trim_end());
     if depth >= MAX_DEPTH {
         return;
     }
@@ -61,6 +61,11 @@ fn detail(record: &Value, verbose: bool) -> String {
         "task_start" => format!("{}  {} {}", key("task_id"), key("trust"), key("origin")),
         "task_end" => {
             format!("{}  {} in {}", key("task_id"), key("exit_status"), duration(number(record, "duration_ms")))
+        }
+        "task_continued" => {
+            let count = |key: &str| record[key].as_array().map_or(0, Vec::len) as u64;
+            let answers = plural(count("member_calls") + count("delegations"), "answer");
+            format!("{}  with {answers} after {}", key("task_id"), duration(number(record, "waited_ms")))
         }
         "task_failed" => format!("{}: {}", key("cause"), brief(string(record, "reason"), 120)),
         "inference" => {

@@ -16,6 +16,11 @@ pub fn duration(ms: u64) -> String {
     if ms < 1000 { format!("{ms}ms") } else { format!("{:.1}s", ms as f64 / 1000.0) }
 }
 
+/// A count and its noun.
+pub fn plural(count: u64, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
 /// A string member, or `-`.
 pub fn string<'a>(record: &'a Value, key: &str) -> &'a str {
     record[key].as_str().unwrap_or("-")

@@ -43,8 +43,8 @@ impl Source for StoreSource {
             format!("member '{name}' ({coordinate}): asking {}", stores.searched(&member.capsule))
         });
         let Some(found) = stores.find(&member.capsule, &member.version).map_err(|error| reason(&error))? else {
-            let searched = stores.searched(&member.capsule);
-            let text = format!("not installed in the project or global store (looked in: {searched})");
+            let (searched, others) = (stores.searched(&member.capsule), stores.others(&member.capsule));
+            let text = format!("not installed in the project or global store (looked in: {searched}{others})");
             return Err(Reason { text, hint: None });
         };
         let verified = stores.read(&found).map_err(|error| reason(&error))?;

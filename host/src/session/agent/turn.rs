@@ -228,6 +228,10 @@ impl TaskRun<'_> {
                 failed.reason
             );
         }
+        if failed.seen.connection.is_some() {
+            let driver = &self.agent.ctx.driver;
+            failed.reason = format!("{} (gateway.endpoint {} of '{}')", failed.reason, driver.endpoint, driver.full);
+        }
         failed.reason = redact(&failed.reason, &self.agent.ctx.secrets());
         failed
     }

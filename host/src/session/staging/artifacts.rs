@@ -83,7 +83,7 @@ pub fn resolve(capsule: &Capsule, source: &Origin, stores: &Stores, forms: Forms
 /// Where each artifact is; `None` for one that lies in the project itself. What is missing is said once, all together.
 fn find_all(capsule: &Capsule, lock: Option<&Lock>, stores: &Stores) -> Result<Vec<Option<Found>>> {
     let mut found = Vec::with_capacity(capsule.artifacts.len());
-    let mut missing = Vec::new();
+    let (mut missing, mut known) = (Vec::new(), Vec::new());
     for entry in &capsule.artifacts {
         if entry.source.is_some() {
             found.push(None);
@@ -110,14 +110,21 @@ fn find_all(capsule: &Capsule, lock: Option<&Lock>, stores: &Stores) -> Result<V
                     lock.require(&name)?;
                 }
                 missing.push(format!("{name}@{version}"));
+                let others = stores.others(&name);
+                if !others.is_empty() {
+                    known.push(format!("{name}{}", others.replacen("; installed:", "", 1)));
+                }
             }
         }
     }
     if missing.is_empty() {
         return Ok(found);
     }
-    Err(Diagnostic::new(codes::E_RUN_008, format!("missing artifacts: {}", missing.join(", ")))
-        .hint("run `mur install` in the project, or install each by its name"))
+    let hint = match known.as_slice() {
+        [] => "run `mur install` in the project, or install each by its name".to_owned(),
+        known => format!("name a version that is there ({}), or run `mur install` in the project", known.join("; ")),
+    };
+    Err(Diagnostic::new(codes::E_RUN_008, format!("missing artifacts: {}", missing.join(", "))).hint(hint))
 }
 
 /// A pin a session pulled for itself was never the operator's choice of a driver or of anything with a key.

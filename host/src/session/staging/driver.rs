@@ -25,6 +25,7 @@ pub fn choose(capsule: &Capsule, parts: &[Part], warnings: &mut Vec<Diagnostic>)
         full: part.entry.name.clone(),
         bare: part.entry.bare().to_owned(),
         version: part.version.clone(),
+        endpoint: part.entry.gateway.as_ref().map(|gateway| gateway.endpoint.clone()).unwrap_or_default(),
         model: inference.model.clone(),
         config_json: inference
             .driver

@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use super::{Part, WorkPlace, class_of, unserved};
+use crate::artifacts::name::LOCAL_SCOPE;
 use crate::artifacts::store::{Stores, Verified};
 use crate::artifacts::{ArtifactName, Digest, Lock, Version};
 use crate::config::Config;
@@ -150,9 +151,20 @@ fn installed(name: &str, version: &str, sha256: Option<&str>, stores: &Stores) -
     let found = stores.find(&name, &version)?.ok_or_else(|| {
         Diagnostic::new(
             codes::E_RUN_008,
-            format!("missing artifacts: {name}@{version} (looked in {})", stores.searched(&name)),
+            format!(
+                "missing artifacts: {name}@{version} (looked in {}{})",
+                stores.searched(&name),
+                stores.others(&name)
+            ),
         )
-        .hint(format!("install it: mur install {name}@{version}"))
+        .hint(match name.scope() {
+            LOCAL_SCOPE => format!(
+                "correct the name or --capsule-version, or install it from the file mur build makes: \
+                 mur install -g <directory>/{}-{version}.mur.zip",
+                name.bare()
+            ),
+            _ => format!("install it: mur install -g {name}@{version}, or correct the name or --capsule-version"),
+        })
     })?;
     let verified = stores.read(&found)?;
     if let Some(text) = sha256 {
