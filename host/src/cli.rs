@@ -77,17 +77,34 @@ pub fn command() -> clap::Command {
     Cli::command()
 }
 
+/// The status of a command whose work is done: 1 when stdout refused what it had to say.
+fn ended(status: u8) -> u8 {
+    match output::refusal() {
+        Some(diagnostic) => {
+            output::error(&diagnostic);
+            1
+        }
+        None => status,
+    }
+}
+
 /// Parses the command line and runs it. Usage errors print the parser's text and exit 2.
 pub fn main() -> u8 {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            let _ = error.print();
-            return u8::try_from(error.exit_code()).unwrap_or(2);
+            let printed = error.print();
+            if let (Err(cause), false) = (printed, error.use_stderr()) {
+                output::note_refusal(&cause);
+            }
+            return ended(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
+    // A session's refused lines are in its records' log, and its status is its own.
+    let keeps_status = matches!(cli.command, Command::Run(_));
     match cli.command.run() {
-        Ok(status) => status,
+        Ok(status) if keeps_status => status,
+        Ok(status) => ended(status),
         Err(diagnostic) => {
             output::error(&diagnostic);
             1

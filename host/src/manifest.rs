@@ -191,7 +191,11 @@ pub fn read_file(path: &Path) -> Result<Vec<u8>> {
                  --roster",
         ),
         yaml::ReadFault::Other(why) => {
-            Diagnostic::new(codes::E_IO_003, format!("{} cannot be read: {why}", path.display()))
+            let refusal = Diagnostic::new(codes::E_IO_003, format!("{} cannot be read: {why}", path.display()));
+            match path.is_dir() {
+                true => refusal.hint(format!("name the file in it: {}", path.join(FILE_NAME).display())),
+                false => refusal,
+            }
         }
     })
 }

@@ -1,7 +1,5 @@
 //! `mur token`: prints a door token of a running session, for an `Authorization` header.
 
-use std::io;
-
 use crate::cli::Outcome;
 use crate::credentials::door::OPERATOR;
 use crate::diagnostics::{Diagnostic, Result, codes, output};
@@ -22,12 +20,8 @@ pub struct Args {
 pub fn run(args: Args) -> Outcome {
     let record = address::running(&MurmurHome::from_env()?, args.session.as_deref())?;
     let token = token(&record, &args.credential)?;
-    match output::stdout_text(&format!("{token}\n")) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Diagnostic::new(codes::E_IO_003, format!("failed to write to standard output: {error}")))
-        }
-        _ => Ok(0),
-    }
+    output::stdout_secret_line(token);
+    Ok(0)
 }
 
 fn token<'a>(record: &'a Record, credential: &str) -> Result<&'a str> {

@@ -5,10 +5,13 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::sync::{Mutex, OnceLock};
 
-use super::Diagnostic;
+use super::{Diagnostic, codes};
 
 /// Where refused stderr and stdout lines go once a session has a records directory.
 static FALLBACK: OnceLock<Mutex<File>> = OnceLock::new();
+
+/// Why stdout first refused a write, a reader that went away aside.
+static REFUSED: OnceLock<String> = OnceLock::new();
 
 /// Sends lines that stderr refuses to this file from now on (`logs/bootstrap.log` of a session).
 pub fn set_fallback(path: &Path) -> io::Result<()> {
@@ -34,11 +37,28 @@ pub fn stderr_line(line: &str) {
     }
 }
 
-/// Writes data to stdout. A closed pipe is an error like any other; the caller decides what it means.
+/// Writes data to stdout. A closed pipe is an error like any other; the caller decides what it means. Any other refusal is
+/// remembered, for the command to end with.
 pub fn stdout_text(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    if let Err(error) = &written {
+        note_refusal(error);
+    }
+    written
+}
+
+/// Remembers that stdout refused a write; a reader that went away is no fault.
+pub fn note_refusal(error: &io::Error) {
+    if error.kind() != io::ErrorKind::BrokenPipe {
+        let _ = REFUSED.set(error.to_string());
+    }
+}
+
+/// What a command whose output was refused ends with, after its work is done.
+pub fn refusal() -> Option<Diagnostic> {
+    let cause = REFUSED.get()?;
+    Some(Diagnostic::new(codes::E_IO_003, format!("failed to write to standard output: {cause}")))
 }
 
 /// Writes one line of data to stdout; a refused line goes to the fallback file.

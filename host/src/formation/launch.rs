@@ -92,7 +92,7 @@ fn warn_of_the_host(request: &Request, project: &Project, admitted: &Admitted) {
         ));
     }
     for warning in warnings {
-        output::stderr_line(&format!("[mur run] {}", warning.warning_line()));
+        output::runtime_warning(&warning);
     }
 }
 

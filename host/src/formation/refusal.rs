@@ -26,13 +26,15 @@ pub fn diagnostic(failed: &[Failed], formation: &str, stopped: &str, deadline_se
         Some(secs) if fell => (
             codes::E_RUN_053,
             format!("the formation reached its --deadline of {secs} seconds before its entry member started"),
-            "raise --deadline: it counts from the launcher's start; nothing is still running",
+            "raise --deadline: it counts from the launcher's start; nothing is still running".to_owned(),
         ),
         _ => (
             codes::E_RUN_045,
             "the formation could not be launched".to_owned(),
-            "put the member right; to see it fail by itself run it alone with mur run --capsule <capsule> \
-             --capsule-version <version>; nothing is still running",
+            format!(
+                "put the member right; to see it fail by itself run it alone: {}; nothing is still running",
+                alone(failed.first())
+            ),
         ),
     };
     for failed in failed {
@@ -51,6 +53,13 @@ pub fn diagnostic(failed: &[Failed], formation: &str, stopped: &str, deadline_se
     }
     let _ = write!(message, "\nstopped: {stopped}");
     Diagnostic::new(code, message).hint(hint)
+}
+
+/// The command that runs a failed member's capsule by itself.
+fn alone(failed: Option<&Failed>) -> String {
+    let coordinate = failed.map_or("<capsule>@<version>", |failed| failed.coordinate.as_str());
+    let (capsule, version) = coordinate.split_once('@').unwrap_or((coordinate, "<version>"));
+    format!("mur run --capsule {capsule} --capsule-version {version}")
 }
 
 fn reason_text(reason: &NotReady, formation: &str) -> String {
