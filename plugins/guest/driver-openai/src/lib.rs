@@ -43,9 +43,7 @@ pub fn incoming(
         }
     }
     let bytes = provider::whole_body(body).map_err(Failure::transient)?;
-    let value: Value = serde_json::from_slice(&bytes)
-        .map_err(|fault| Failure::fixed(format!("the provider's answer is not JSON ({fault})")))?;
-    reply::whole(&value)
+    reply::whole(&provider::whole_json(&bytes)?)
 }
 
 fn refusal(status: u16, header: &impl for<'a> Fn(&'a str) -> Option<String>, body: &mut dyn Body) -> Failure {

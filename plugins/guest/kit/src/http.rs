@@ -177,7 +177,7 @@ fn stream_fault(fault: &StreamError) -> String {
 fn describe(code: &ErrorCode) -> String {
     match code {
         ErrorCode::HttpRequestDenied => {
-            "the host refused the request: it is not in this artifact's network grant".into()
+            "the host refused the request: its destination is not in capabilities.network.allow".into()
         }
         ErrorCode::DnsError(_) => "the server's name does not resolve".to_owned(),
         ErrorCode::ConnectionRefused => "the server refused the connection".to_owned(),

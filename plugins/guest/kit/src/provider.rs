@@ -254,6 +254,19 @@ pub fn whole_body(body: &mut dyn Body) -> Result<Vec<u8>, String> {
     Ok(all)
 }
 
+/// Reads an answer that must be JSON. A page of a proxy or of a wrong endpoint is told apart by how it begins.
+pub fn whole_json(body: &[u8]) -> Result<Value, Failure> {
+    const SHOWN: usize = 80;
+    serde_json::from_slice(body).map_err(|fault| {
+        let text = String::from_utf8_lossy(body);
+        let words = text.split_whitespace().take(SHOWN).collect::<Vec<_>>().join(" ");
+        match crate::input::cut(&words, SHOWN).0 {
+            "" => Failure::fixed("the provider's answer is empty"),
+            begin => Failure::fixed(format!("the provider's answer is not JSON ({fault}); it begins: {begin}")),
+        }
+    })
+}
+
 /// What a provider's error body says: `error.message` where it is JSON of the usual kind, else its text.
 pub fn error_text(body: &[u8]) -> (Option<String>, String) {
     let text = String::from_utf8_lossy(body);
@@ -398,6 +411,15 @@ pub mod testing {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_answer_that_is_no_json_is_told_by_how_it_begins() {
+        let told = |body: &[u8]| whole_json(body).unwrap_err().reason;
+        assert!(told(b"<html>\n  <p>Sign in</p>").ends_with("; it begins: <html> <p>Sign in</p>"));
+        assert_eq!(told(b" \n"), "the provider's answer is empty");
+        assert!(told(&[b'x'; 4096]).len() < 200);
+        assert_eq!(whole_json(b"[1]").unwrap(), serde_json::json!([1]));
+    }
 
     #[test]
     fn waits_are_read_from_either_header() {
