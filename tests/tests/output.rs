@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 
 use mur_tests::{World, mur_binary};
 
+#[allow(clippy::disallowed_methods, reason = "what it writes to is a file of the test's own choice")]
 fn with_stdout(world: &World, args: &[&str], stdout: Stdio) -> (Option<i32>, String) {
     let done = Command::new(mur_binary())
         .args(args)
