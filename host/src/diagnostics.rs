@@ -6,6 +6,7 @@
 pub mod codes;
 pub mod output;
 
+use std::borrow::Cow;
 use std::fmt;
 
 pub use codes::Code;
@@ -85,7 +86,7 @@ impl Diagnostic {
 
     /// A warning as one line of a running process: `warning[W-…]: <message> (<link>)`, without a prefix.
     pub fn warning_line(&self) -> String {
-        format!("warning[{}]: {} ({})", self.code, self.message, self.link())
+        format!("warning[{}]: {} ({})", self.code, shown(&self.message), self.link())
     }
 }
 
@@ -96,13 +97,13 @@ impl fmt::Display for Diagnostic {
         write!(f, "{kind}[{}]: ", self.code)?;
         for (index, line) in self.message.lines().enumerate() {
             f.write_str(if index > 0 { "\n  " } else { "" })?;
-            f.write_str(line)?;
+            f.write_str(&shown(line))?;
         }
         if let Some(place) = &self.place {
             write_place(f, place)?;
         }
         if let Some(hint) = &self.hint {
-            write!(f, "\n  hint: {hint}")?;
+            write!(f, "\n  hint: {}", shown(hint))?;
         }
         Ok(())
     }
@@ -110,8 +111,25 @@ impl fmt::Display for Diagnostic {
 
 impl std::error::Error for Diagnostic {}
 
+/// Text as a terminal may have it: whatever would move its cursor, colour it, or turn the order of its letters around
+/// is written out. Manifests, rosters, archives and models are outside bytes, and messages quote them.
+pub fn shown(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_unshowable) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if is_unshowable(c) { out.extend(c.escape_unicode()) } else { out.push(c) }
+    }
+    Cow::Owned(out)
+}
+
+fn is_unshowable(c: char) -> bool {
+    (c.is_control() && !matches!(c, '\n' | '\t')) || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
 fn write_place(f: &mut fmt::Formatter<'_>, place: &Place) -> fmt::Result {
-    write!(f, "\n  --> {}:{}:{}", place.file, place.line, place.column)?;
+    write!(f, "\n  --> {}:{}:{}", shown(&place.file), place.line, place.column)?;
     if place.text.is_empty() {
         return Ok(());
     }
@@ -119,7 +137,9 @@ fn write_place(f: &mut fmt::Formatter<'_>, place: &Place) -> fmt::Result {
     let gutter = " ".repeat(number.len());
     // Tabs and wide characters keep the caret under the fault: the text before it is repeated as blanks of its width.
     let lead: String = place.text.chars().take(place.column.saturating_sub(1)).map(blank_of).collect();
-    write!(f, "\n  {gutter} |\n  {number} | {}\n  {gutter} | {lead}^", place.text)
+    // One column for one: the caret stays under the fault.
+    let text = place.text.replace(is_unshowable, "\u{fffd}");
+    write!(f, "\n  {gutter} |\n  {number} | {text}\n  {gutter} | {lead}^")
 }
 
 /// White space as wide as `c` on a terminal.
@@ -156,6 +176,18 @@ mod tests {
             "error[E-ROS-001]: roster.yaml: members[0].name: 'A' is no member name\n  --> roster.yaml:3:11\n    |\n  \
              3 |   - name: A\n    |           ^\n  hint: correct that key"
         );
+    }
+
+    #[test]
+    fn nothing_quoted_reaches_the_terminal_as_a_command() {
+        let hostile = "\u{1b}[31m\u{7}\u{9b}2J\r\u{202e}x\u{2066}";
+        let place = Place { file: hostile.into(), line: 1, column: 3, text: format!("a{hostile}") };
+        let diagnostic = Diagnostic::new(codes::E_ROS_001, format!("one {hostile}\ntwo")).hint(hostile).at(place);
+        for text in [diagnostic.to_string(), diagnostic.warning_line()] {
+            assert!(!text.contains(is_unshowable), "{text:?}");
+            assert!(text.contains("one \\u{1b}[31m\\u{7}\\u{9b}2J\\u{d}\\u{202e}x"), "{text}");
+        }
+        assert!(matches!(shown("tab\tand\nline, ümlaut 漢"), Cow::Borrowed(_)));
     }
 
     #[test]

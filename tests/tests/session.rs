@@ -370,6 +370,10 @@ fn a_refused_launch_leaves_nothing_behind() {
         (&["--capsule", "local/none", "--capsule-version", "1"], &[], "E-RUN-008"),
         (&["--manifest", "missing/murmur.yaml"], &[], "E-IO-001"),
     ];
+    for store in ["../out", "a/b", ".hidden", ""] {
+        let world = project(&quick().with(&["context", "record_store"], store));
+        world.mur(["run", "--task", "work"]).run().refused("E-CAP-011");
+    }
     let before = world.files();
     for (args, variables, code) in rows {
         let run = world.mur(["run", "--task", "work"]).args(*args);

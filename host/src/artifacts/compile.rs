@@ -31,10 +31,19 @@ const MAX_FILES: u64 = 16;
 /// Largest machine code.
 const MAX_FORM: u64 = 1 << 30;
 
+/// Exit status when the machine code was made but its place would not take it: no fault of the component's.
+pub(super) const UNWRITTEN: u8 = 3;
+
 /// Entry of the hidden subcommand.
 pub fn main(args: impl Iterator<Item = std::ffi::OsString>) -> u8 {
-    match run(args) {
-        Ok(()) => 0,
+    let written =
+        run(args).and_then(|(form, mut output)| Ok(output.write_all(&form).map_err(|error| error.to_string())));
+    match written {
+        Ok(Ok(())) => 0,
+        Ok(Err(account)) => {
+            crate::diagnostics::output::stderr_line(&account);
+            UNWRITTEN
+        }
         Err(account) => {
             crate::diagnostics::output::stderr_line(&account);
             1
@@ -42,7 +51,8 @@ pub fn main(args: impl Iterator<Item = std::ffi::OsString>) -> u8 {
     }
 }
 
-fn run(mut args: impl Iterator<Item = std::ffi::OsString>) -> Result<(), String> {
+/// The machine code, and where it goes.
+fn run(mut args: impl Iterator<Item = std::ffi::OsString>) -> Result<(Vec<u8>, File), String> {
     start::die_with_parent();
     let word = args.next().and_then(|word| word.into_string().ok());
     let reservation = word.as_deref().and_then(Reservation::parse).ok_or("__compile is started by mur only")?;
@@ -50,7 +60,7 @@ fn run(mut args: impl Iterator<Item = std::ffi::OsString>) -> Result<(), String>
         return Err("__compile takes no environment".into());
     }
     let adopt = |number| fds::adopt(number).map_err(|error| format!("descriptor {number}: {error}"));
-    let (mut input, mut output) = (File::from(adopt(COMPONENT_FD)?), File::from(adopt(OUTPUT_FD)?));
+    let (mut input, output) = (File::from(adopt(COMPONENT_FD)?), File::from(adopt(OUTPUT_FD)?));
     // All that needs a file, a signal handler or the system's randomness is done before the doors close.
     let engine = engine::engine(reservation).map_err(|error| format!("{error:#}"))?;
     let mut component = Vec::new();
@@ -59,7 +69,7 @@ fn run(mut args: impl Iterator<Item = std::ffi::OsString>) -> Result<(), String>
     std::hint::black_box(std::collections::hash_map::RandomState::new());
     confine()?;
     let form = engine.precompile_component(&component).map_err(|error| format!("{error:#}"))?;
-    output.write_all(&form).map_err(|error| format!("the compiled form cannot be written: {error}"))
+    Ok((form, output))
 }
 
 /// Deny-all Landlock, seccomp and limits, whatever the class of the session. The filter holds on every kernel, so what an

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::sync::{Mutex, OnceLock};
 
-use super::{Diagnostic, codes};
+use super::{Diagnostic, codes, shown};
 
 /// Where refused stderr and stdout lines go once a session has a records directory.
 static FALLBACK: OnceLock<Mutex<File>> = OnceLock::new();
@@ -29,9 +29,10 @@ pub fn log(line: &str) {
     }
 }
 
-/// Writes one line of talk to stderr in a single write; to the fallback file when stderr refuses it.
+/// Writes one line of talk to stderr in a single write; to the fallback file when stderr refuses it. What it quotes
+/// from outside cannot command the terminal.
 pub fn stderr_line(line: &str) {
-    let whole = format!("{line}\n");
+    let whole = format!("{}\n", shown(line));
     if io::stderr().write_all(whole.as_bytes()).is_err() {
         log(line);
     }

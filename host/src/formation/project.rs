@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::diagnostics::{Diagnostic, Result, codes};
@@ -44,7 +45,8 @@ fn read_bounded(file: &Path) -> Result<Vec<u8>> {
         refused(format!("{} cannot be read: {error}", file.display()))
             .hint("write one with mur new --roster <NAME>, or name the directory that holds it")
     };
-    let mut source = fs::File::open(file).map_err(unreadable)?;
+    // Without blocking: opening a pipe would wait for its writer.
+    let mut source = fs::File::options().read(true).custom_flags(libc::O_NONBLOCK).open(file).map_err(unreadable)?;
     let meta = source.metadata().map_err(unreadable)?;
     if !meta.is_file() {
         return Err(refused(format!("{} is not a regular file", file.display())));
@@ -64,6 +66,16 @@ fn refused(what: String) -> Diagnostic {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pipe_in_the_rosters_place_is_refused_and_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let mode = nix::sys::stat::Mode::S_IRUSR;
+        nix::unistd::mkfifo(&dir.path().join(ROSTER_FILE), mode).unwrap();
+        let refusal = Project::open(dir.path()).unwrap_err();
+        assert_eq!(refusal.code(), codes::E_ROS_001);
+        assert!(refusal.message().contains("is not a regular file"), "{refusal}");
+    }
 
     #[test]
     fn a_project_is_a_directory_or_its_roster_file() {

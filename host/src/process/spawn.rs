@@ -6,6 +6,7 @@
 
 #![allow(unsafe_code)]
 
+use nix::errno::Errno;
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -191,7 +192,9 @@ fn park(fd: OwnedFd) -> io::Result<OwnedFd> {
         // SAFETY: as above.
         let low = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 16) };
         if low < 0 {
-            return Err(io::Error::last_os_error());
+            let error = io::Error::last_os_error();
+            // What the kernel calls an invalid number is one past the limit.
+            return Err(if error.raw_os_error() == Some(libc::EINVAL) { Errno::EMFILE.into() } else { error });
         }
         // SAFETY: the kernel has just made this descriptor.
         return Ok(unsafe { OwnedFd::from_raw_fd(low) });

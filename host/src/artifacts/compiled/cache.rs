@@ -20,6 +20,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::super::level::Interfaces;
 use super::super::name::Digest;
+use super::compiler::Written;
 use super::{CompiledForm, compiler};
 use crate::diagnostics::Result;
 use crate::paths::{MurmurHome, make_private};
@@ -168,16 +169,24 @@ impl Cache {
         &self,
         file: &str,
         interfaces: &Interfaces,
-        compile: impl FnOnce(OwnedFd) -> Result<()>,
+        compile: impl FnOnce(OwnedFd) -> Result<Written>,
     ) -> Result<Option<CompiledForm>> {
         let Some((temporary, output)) = self.temporary(file) else { return Ok(None) };
         let Ok(handed) = output.try_clone() else {
             self.remove(&temporary);
             return Ok(None);
         };
-        if let Err(refusal) = compile(handed.into()) {
-            self.remove(&temporary);
-            return Err(refusal);
+        match compile(handed.into()) {
+            Ok(Written::Whole) => {}
+            // A full disk is the cache's trouble, not the component's.
+            Ok(Written::Refused(_)) => {
+                self.remove(&temporary);
+                return Ok(None);
+            }
+            Err(refusal) => {
+                self.remove(&temporary);
+                return Err(refusal);
+            }
         }
         let form = self.keep(file, &temporary, output, interfaces);
         if form.is_none() {
@@ -325,10 +334,10 @@ mod tests {
         (dir, home)
     }
 
-    fn write(bytes: &'static [u8]) -> impl FnOnce(OwnedFd) -> Result<()> {
+    fn write(bytes: &'static [u8]) -> impl FnOnce(OwnedFd) -> Result<Written> {
         move |fd| {
             File::from(fd).write_all(bytes).unwrap();
-            Ok(())
+            Ok(Written::Whole)
         }
     }
 
@@ -404,6 +413,8 @@ mod tests {
         let cache = Cache::open(&home).unwrap();
         let refusal = cache.store(FORM, &interfaces(), |_| Err(Diagnostic::new(codes::E_RUN_001, "no")));
         assert_eq!(refusal.unwrap_err().code(), codes::E_RUN_001);
+        let full = cache.store(FORM, &interfaces(), |_| Ok(Written::Refused("no space".into())));
+        assert!(full.unwrap().is_none(), "a full disk refuses nothing: the form is made in memory");
         assert_eq!(fs::read_dir(home.compiled()).unwrap().count(), 0);
     }
 

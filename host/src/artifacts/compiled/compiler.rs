@@ -10,7 +10,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::Signal;
 
-use super::super::compile::{COMPONENT_FD, OUTPUT_FD};
+use super::super::compile::{COMPONENT_FD, OUTPUT_FD, UNWRITTEN};
 use super::super::level::Interfaces;
 use super::super::name::Digest;
 use super::CompiledForm;
@@ -31,7 +31,9 @@ const NOEXEC_SEAL: MFdFlags = MFdFlags::from_bits_retain(0x8);
 pub(super) fn into_memory(component: &[u8], name: &str) -> Result<CompiledForm> {
     let form = memory("mur-compiled").map_err(|error| failed(name, &format!("no memory file: {error}")))?;
     let output = form.try_clone().map_err(|error| failed(name, &error.to_string()))?;
-    run(component, output.into(), name)?;
+    if let Written::Refused(account) = run(component, output.into(), name)? {
+        return Err(failed(name, &format!("the compiled form cannot be written: {account}")));
+    }
     let fault = |error: io::Error| failed(name, &format!("the compiled form cannot be read: {error}"));
     let mut form = seal(form).map_err(fault)?;
     let mut bytes = Vec::new();
@@ -46,8 +48,16 @@ pub(super) fn copy_to_memory(mut form: File) -> io::Result<OwnedFd> {
     Ok(seal(copy)?.into())
 }
 
+/// What became of machine code that was made.
+pub(super) enum Written {
+    /// It is in its place.
+    Whole,
+    /// The place did not take it (a full disk), in the system's words.
+    Refused(String),
+}
+
 /// Compiles one component in a process of its own, which writes the machine code to `output`.
-pub(super) fn run(component: &[u8], output: OwnedFd, name: &str) -> Result<()> {
+pub(super) fn run(component: &[u8], output: OwnedFd, name: &str) -> Result<Written> {
     let fault = |error: io::Error| failed(name, &format!("the compiler could not be started: {error}"));
     let mut input = memory("mur-component").map_err(fault)?;
     input.write_all(component).map_err(fault)?;
@@ -64,7 +74,8 @@ pub(super) fn run(component: &[u8], output: OwnedFd, name: &str) -> Result<()> {
         .map_err(fault)?;
     let (exit, account) = wait(child, DEADLINE).map_err(fault)?;
     match exit {
-        Some(Exit::Status(0)) => Ok(()),
+        Some(Exit::Status(0)) => Ok(Written::Whole),
+        Some(Exit::Status(status)) if status == i32::from(UNWRITTEN) => Ok(Written::Refused(account)),
         Some(Exit::Status(1)) if !account.is_empty() => Err(failed(name, &account)),
         Some(exit) if account.is_empty() => Err(failed(name, &format!("the compiler ended with {exit}"))),
         Some(exit) => Err(failed(name, &format!("the compiler ended with {exit}: {account}"))),

@@ -2,6 +2,9 @@
 //!
 //! The record is kept for the operator, for hooks, and for the next task of the same context when conversations are
 //! threaded. It can never fail a task: a record that cannot be written is told once.
+//!
+//! A context is its first caller's. Naming it is no right to it: a member or credential that names another's context
+//! begins anew, and neither reads nor adds to what is kept. The operator reaches all.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -22,10 +25,15 @@ use crate::trace::unix_ms;
 /// A longer record is not loaded: no model takes that much.
 const LOAD_MAX: u64 = 64 << 20;
 
+/// A header is far shorter.
+const MAX_HEADER: usize = 4096;
+
 /// The record of one context, opened when the first message joins.
 pub struct Conversation {
     path: PathBuf,
     capsule: String,
+    /// Whose task it is; `None` for the operator.
+    owner: Option<String>,
     file: State,
 }
 
@@ -37,7 +45,7 @@ enum State {
 
 impl Conversation {
     /// The record of a context of this capsule; `None` when none is kept.
-    pub fn of(home: &MurmurHome, capsule: &Capsule, context: &ContextId) -> Option<Self> {
+    pub fn of(home: &MurmurHome, capsule: &Capsule, context: &ContextId, owner: Option<String>) -> Option<Self> {
         if !capsule.context.record {
             return None;
         }
@@ -45,7 +53,7 @@ impl Conversation {
         // A name that is no path segment names no folder; a declared store was checked at launch.
         let store = ContextId::parse(store)?;
         let path = home.conversations().join(store.as_str()).join(context.as_str()).join("conversation.jsonl");
-        Some(Self { path, capsule: capsule.name.clone(), file: State::Closed })
+        Some(Self { path, capsule: capsule.name.clone(), owner, file: State::Closed })
     }
 
     /// The messages of earlier tasks, oldest first. A line that is no message is passed over, and so is an assistant's
@@ -60,7 +68,23 @@ impl Conversation {
         if text.len() as u64 > LOAD_MAX {
             return Err(io::Error::other(format!("the record is longer than {LOAD_MAX} bytes")));
         }
+        if !self.reaches(&text) {
+            return Ok(Vec::new());
+        }
         Ok(read_messages(&text))
+    }
+
+    /// Whether a record that begins with these bytes is this caller's.
+    fn reaches(&self, text: &[u8]) -> bool {
+        #[derive(Deserialize)]
+        struct Header {
+            caller: Option<String>,
+        }
+        if self.owner.is_none() || text.is_empty() {
+            return true;
+        }
+        let first = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        serde_json::from_slice::<Header>(first).is_ok_and(|header| header.caller == self.owner)
     }
 
     /// Appends one message.
@@ -87,8 +111,13 @@ impl Conversation {
         let mut file = open(&self.path, OpenOptions::new().read(true).append(true).create(true).mode(0o600))?;
         let length = file.metadata()?.len();
         if length == 0 {
-            let header = json!({"type": "murmur.record", "capsule": self.capsule, "created_ms": unix_ms()});
+            let mut header = json!({"type": "murmur.record", "capsule": self.capsule, "created_ms": unix_ms()});
+            if let Some(owner) = &self.owner {
+                header["caller"] = owner.as_str().into();
+            }
             file.write_all(format!("{header}\n").as_bytes())?;
+        } else if !self.reaches(&first_bytes(&file)?) {
+            return Err(io::Error::other("the context is another caller's"));
         } else if !ends_a_line(&file, length)? {
             // A killed writer can leave one torn line.
             file.write_all(b"\n")?;
@@ -99,6 +128,14 @@ impl Conversation {
 
 fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     options.custom_flags(libc::O_NOFOLLOW).open(path)
+}
+
+/// As much of a record as its header takes.
+fn first_bytes(file: &File) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; MAX_HEADER];
+    let read = std::os::unix::fs::FileExt::read_at(file, &mut bytes, 0)?;
+    bytes.truncate(read);
+    Ok(bytes)
 }
 
 fn ends_a_line(file: &File, length: u64) -> io::Result<bool> {
@@ -205,7 +242,7 @@ mod tests {
 
     fn conversation(dir: &Path) -> Conversation {
         let path = dir.join("capsule/ctx/conversation.jsonl");
-        Conversation { path, capsule: "capsule".into(), file: State::Closed }
+        Conversation { path, capsule: "capsule".into(), owner: None, file: State::Closed }
     }
 
     fn blocks(text: &str) -> Vec<Box<RawValue>> {
@@ -214,6 +251,25 @@ mod tests {
 
     fn wires(messages: &[Message]) -> Vec<String> {
         messages.iter().map(|message| message.wire.get().to_owned()).collect()
+    }
+
+    #[test]
+    fn a_context_is_its_first_callers_and_the_operators() {
+        let dir = tempfile::tempdir().unwrap();
+        let of = |owner: Option<&str>| Conversation { owner: owner.map(Into::into), ..conversation(dir.path()) };
+        let texts = |owner| of(owner).load().unwrap().len();
+        of(Some("member:a@frm_1")).append(&Message::user("a's secret"));
+        for stranger in ["member:b@frm_1", "member:a@frm_2", "credential:a"] {
+            assert_eq!(texts(Some(stranger)), 0, "{stranger} reads nothing");
+            of(Some(stranger)).append(&Message::user("forged"));
+        }
+        assert_eq!(texts(Some("member:a@frm_1")), 1, "what strangers sent was not added");
+        of(None).append(&Message::user("the operator's"));
+        assert_eq!((texts(None), texts(Some("member:a@frm_1"))), (2, 2));
+
+        std::fs::remove_file(of(None).path).unwrap();
+        of(None).append(&Message::user("the operator's"));
+        assert_eq!(texts(Some("member:a@frm_1")), 0);
     }
 
     #[test]

@@ -23,7 +23,8 @@ use crate::ids::EventId;
 use crate::manifest::{Acceptance, Conversation};
 use crate::paths::beneath;
 use crate::session::TaskOutcome;
-use crate::session::tasks::{ActiveTask, Attachment, EndNotes, MemberStatus, Trust};
+use crate::session::context::SessionContext;
+use crate::session::tasks::{ActiveTask, Attachment, EndNotes, MemberStatus, Owner, Trust};
 use crate::trace::{Record, records};
 use crate::worker::LostWorker;
 
@@ -65,6 +66,19 @@ pub(super) struct Sums {
     pub(super) occupancy: (u64, bool),
 }
 
+/// Whose conversations a task may go on with, as records name it; `None` for the operator's. A member is one of its
+/// formation: another launch may give its name to anything.
+fn owner_of(ctx: &SessionContext, task: &ActiveTask) -> Option<String> {
+    match &task.owner {
+        Owner::Operator => None,
+        Owner::Credential(name) => Some(format!("credential:{name}")),
+        Owner::Member(member) => {
+            let formation = ctx.formation.as_ref().map(ToString::to_string).unwrap_or_default();
+            Some(format!("member:{member}@{formation}"))
+        }
+    }
+}
+
 impl<'a> TaskRun<'a> {
     pub(super) fn new(agent: &'a Agent, task: ActiveTask) -> Self {
         let ctx = &agent.ctx;
@@ -90,7 +104,7 @@ impl<'a> TaskRun<'a> {
             stream: TaskStream::new(ctx.tasks.clone(), task.id.clone()),
             calls: Arc::new(calls),
             history: Vec::new(),
-            record: conversation::Conversation::of(&ctx.home, &ctx.capsule, &task.context),
+            record: conversation::Conversation::of(&ctx.home, &ctx.capsule, &task.context, owner_of(ctx, &task)),
             continuation: None,
             turns: 0,
             sums: Sums::default(),

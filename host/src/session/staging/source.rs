@@ -242,6 +242,15 @@ fn check_flags(capsule: &Capsule, request: &RunRequest) -> Result<()> {
         return Err(Diagnostic::new(codes::E_CAP_011, format!("--context: '{context}' is not one path segment"))
             .hint("a context id holds no '/', does not begin with '.', and is not empty"));
     }
+    if let Some(store) = &capsule.context.record_store
+        && ContextId::parse(store).is_none()
+    {
+        return Err(Diagnostic::new(
+            codes::E_CAP_011,
+            format!("context.record_store: '{store}' is not one path segment"),
+        )
+        .hint("leave it out, or name a folder: no '/', no leading '.', not empty"));
+    }
     if request.forget_session {
         return Err(Diagnostic::new(
             codes::E_RUN_039,
