@@ -6,12 +6,13 @@
 
 #![allow(unsafe_code)]
 
-use nix::errno::Errno;
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
 
 use super::fds;
 use super::pidfd::Pidfd;

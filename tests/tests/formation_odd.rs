@@ -1,0 +1,93 @@
+//! Launches from odd places and ended at odd moments.
+
+#![allow(clippy::disallowed_methods, reason = "a shell sets up what is inherited")]
+
+use std::process::Command;
+use std::time::Duration;
+
+use mur_tests::live::formation::{Launched, standard, worker};
+use mur_tests::live::run::{Running, until};
+use mur_tests::live::{Home, Output, dist, proc};
+use nix::sys::signal::Signal;
+
+/// Runs `mur run --roster --task x` from a shell that does this first.
+fn after(home: &Home, first: &str) -> Output {
+    let mut command = Command::new("bash");
+    let script = format!("{first}; exec '{}' run --roster --task x", dist::mur().display());
+    command.args(["-c", &script]).env_clear().env("HOME", home.home()).env("PATH", "/usr/bin:/bin");
+    command.current_dir(home.project());
+    Running::start(command).finish()
+}
+
+#[test]
+fn small_limits_do_not_stop_a_launch() {
+    let home = Home::new();
+    standard(&home, &worker());
+    after(&home, "ulimit -n 40").expect(0);
+    after(&home, "ulimit -v 2000000").expect(0);
+}
+
+#[test]
+fn too_few_descriptors_are_called_by_their_name() {
+    let home = Home::new();
+    standard(&home, &worker());
+    let refused = after(&home, "ulimit -n 12").expect(1);
+    assert!(refused.stderr.contains("Too many open files"), "{}", refused.stderr);
+}
+
+#[test]
+fn of_two_hundred_inherited_descriptors_no_member_and_no_worker_keeps_one() {
+    let home = Home::new();
+    standard(&home, &worker());
+    let file = home.write("inherited-by-nobody", "");
+    let mut command = Command::new("bash");
+    let script = format!(
+        "for i in $(seq 20 220); do eval \"exec $i<'{}'\"; done; exec '{}' run --roster --json",
+        file.display(),
+        dist::mur().display()
+    );
+    command.args(["-c", &script]).env_clear().env("HOME", home.home()).env("PATH", "/usr/bin:/bin");
+    command.current_dir(home.project());
+    let launcher = Running::start(command);
+    let formation = launcher.json_line("formation_id");
+    let entry = launcher.json_line("session_id");
+    let launched = Launched { launcher, formation, entry };
+    let processes = proc::descendants(launched.launcher.pid());
+    assert!(processes.len() >= 4, "{processes:?}");
+    for pid in processes.into_iter().filter(|pid| *pid != launched.launcher.pid()) {
+        let kept: Vec<_> =
+            proc::descriptors(pid).into_iter().filter(|(_, what)| what.ends_with("inherited-by-nobody")).collect();
+        assert!(kept.is_empty(), "{}: {kept:?}", proc::command_line(pid));
+    }
+}
+
+#[test]
+fn a_launcher_killed_at_any_moment_leaves_nobody_and_blocks_nothing() {
+    let home = Home::new();
+    standard(&home, &worker());
+    // Not a synchronisation: the moments are meant to fall anywhere between the first instruction and the end.
+    for millis in (0..240).step_by(20) {
+        let mut launcher = home.start(["run", "--roster", "--task", "x"]);
+        std::thread::sleep(Duration::from_millis(millis));
+        let started = proc::descendants(launcher.pid());
+        launcher.signal(Signal::SIGKILL);
+        launcher.wait();
+        until("everybody is gone", || !started.iter().any(|pid| proc::runs(*pid)));
+        let marker = home.home().display().to_string();
+        until("no member of it runs", || {
+            !proc::parents().iter().any(|(pid, _)| proc::command_line(*pid).contains(&marker))
+        });
+    }
+    home.mur(["run", "--roster", "--task", "x"]).expect(0);
+}
+
+#[test]
+fn a_hostile_roster_cannot_command_the_terminal() {
+    let home = Home::new();
+    let hostile = r#"{"roster_version": 1, "members": [{"name": "\u001b[2J\u202e", "capsule": "local/\u0007", "version": "1", "entry": true}]}"#;
+    home.write("roster.yaml", hostile);
+    let refused = home.mur(["run", "--roster", "--task", "x"]).refused("E-ROS-001");
+    let commands = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
+    assert!(!refused.stderr.contains(commands), "{:?}", refused.stderr);
+    assert!(refused.stderr.contains("\\u{1b}[2J"), "{}", refused.stderr);
+}
