@@ -197,6 +197,22 @@ fn a_rejected_key_fails_the_task_and_is_never_shown() {
 }
 
 #[test]
+fn a_key_from_a_file_that_others_may_read_is_warned_of() {
+    for (mode, warned) in [(0o600, false), (0o644, true)] {
+        let world = World::new();
+        world.config(&format!("credentials: {{PROVIDER_KEY: {KEY}}}\n"));
+        let file = world.murmur().join("config.yaml");
+        std::fs::set_permissions(file, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+        let provider = Provider::play([(APIS[0].stream_text)(&["fine"])]);
+        let name = world.install(&(APIS[0].agent)("asks", &provider.url(), "${PROVIDER_KEY}"));
+        let done = world.mur(["run", "--capsule", &name, "--capsule-version", "0.1.0", "--task", "Hello"]).run();
+        assert_eq!(done.code(), Some(0), "{}", done.stderr);
+        assert_eq!(provider.seen()[0].header(APIS[0].key.0), Some(APIS[0].key.1));
+        assert_eq!(done.stderr.contains("warning[W-SEC-028]: "), warned, "{mode:o}: {}", done.stderr);
+    }
+}
+
+#[test]
 fn a_spent_quota_is_not_asked_for_again() {
     let refusal = openai::error(429, "insufficient_quota", "pay first");
     let ran = run(APIS[1], Provider::play([refusal]));

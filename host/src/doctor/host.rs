@@ -109,8 +109,11 @@ pub(super) fn murmur_home(home: &MurmurHome, report: &mut Report) {
         let shown = path.display();
         let right = if path.is_dir() { "700" } else { "600" };
         report.warning(
-            &Diagnostic::new(codes::W_SEC_028, format!("{shown} holds secrets and has mode {mode:04o}"))
-                .hint(format!("chmod {right} {shown}")),
+            &Diagnostic::new(
+                codes::W_SEC_028,
+                format!("{shown} holds secrets and has mode {mode:04o}: chmod {right} {shown}"),
+            )
+            .hint(format!("chmod {right} {shown}")),
         );
     }
 }

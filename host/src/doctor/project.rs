@@ -189,9 +189,6 @@ fn gateways(capsule: &Capsule, dir: &Path, config: &Config, report: &mut Report)
         }
         key(&entry.name, &gateway.api_key, config, &host, report);
     }
-    if let Some(warning) = &config.readable_by_others {
-        report.warning(warning);
-    }
 }
 
 fn key(artifact: &str, key: &ApiKey, config: &Config, host: &HostEnvironment, report: &mut Report) {

@@ -60,6 +60,9 @@ pub fn plan(
         let network = ArtifactNetwork { rules, gateway: gateway.map(Arc::new) };
         networks.senders.insert(entry.bare().to_owned(), network);
     }
+    if networks.gateways.iter().any(|gateway| gateway.credential_source == "config") {
+        warnings.extend(config.readable_by_others.clone());
+    }
     Ok(networks)
 }
 
