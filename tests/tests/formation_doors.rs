@@ -196,7 +196,7 @@ fn another_members_task_answers_as_one_that_never_was() {
         ids.sort();
         ids
     };
-    assert_eq!(listed(&bela), [own.clone()]);
+    assert_eq!(listed(&bela), std::slice::from_ref(&own));
     let mut of_ada = vec![live.clone(), queued.clone(), ended];
     of_ada.sort();
     assert_eq!(listed(&ada), of_ada);

@@ -36,8 +36,7 @@ pub(super) const UNWRITTEN: u8 = 3;
 
 /// Entry of the hidden subcommand.
 pub fn main(args: impl Iterator<Item = std::ffi::OsString>) -> u8 {
-    let written =
-        run(args).and_then(|(form, mut output)| Ok(output.write_all(&form).map_err(|error| error.to_string())));
+    let written = run(args).map(|(form, mut output)| output.write_all(&form).map_err(|error| error.to_string()));
     match written {
         Ok(Ok(())) => 0,
         Ok(Err(account)) => {
