@@ -8,7 +8,8 @@ use std::time::Duration;
 use mur_tests::live::formation::{Launched, standard, worker};
 use mur_tests::live::run::{Running, until};
 use mur_tests::live::{Home, Output, dist, proc};
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 /// Runs `mur run --roster --task x` from a shell that does this first.
 fn after(home: &Home, first: &str) -> Output {
@@ -90,4 +91,38 @@ fn a_hostile_roster_cannot_command_the_terminal() {
     let commands = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
     assert!(!refused.stderr.contains(commands), "{:?}", refused.stderr);
     assert!(refused.stderr.contains("\\u{1b}[2J"), "{}", refused.stderr);
+}
+
+#[test]
+fn a_thousand_signals_that_mean_nothing_end_nothing() {
+    let home = Home::new();
+    standard(&home, &worker());
+    let launched = Launched::open(&home);
+    let everybody = proc::descendants(launched.launcher.pid());
+    for _ in 0..500 {
+        for pid in &everybody {
+            for signal in [Signal::SIGWINCH, Signal::SIGCONT] {
+                kill(Pid::from_raw(*pid), signal).expect("everybody still runs");
+            }
+        }
+    }
+    let door = launched.door(&home);
+    let task = door.ended(&door.send("hello"));
+    assert_eq!(task["status"]["state"], "TASK_STATE_COMPLETED", "{task}");
+    assert_eq!(proc::descendants(launched.launcher.pid()), everybody);
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_news() {
+    let home = Home::new();
+    standard(&home, &worker());
+    home.mur(["run", "--roster", "--task", "x"]).expect(0);
+    let formation = home.formations().pop().expect("a formation");
+    let id = formation.file_name().expect("a name").to_string_lossy().into_owned();
+    let mut command = Command::new("bash");
+    let script = format!("for i in 1 2 3 4 5; do '{}' trace show {id} | true; done", dist::mur().display());
+    command.args(["-c", &script]).env_clear().env("HOME", home.home()).env("PATH", "/usr/bin:/bin");
+    command.current_dir(home.project());
+    let shown = Running::start(command).finish().expect(0);
+    assert_eq!(shown.stderr, "");
 }
