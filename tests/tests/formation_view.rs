@@ -60,8 +60,9 @@ fn a_formation_of_a_killed_launcher_can_still_be_asked_about_and_stopped() {
     kill(Pid::from_raw(formation.launcher.pid()), Signal::SIGKILL).unwrap();
     run::until("the others wound down", || members.iter().all(|pid| *pid == coder || !proc::runs(*pid)));
     let shown = home.mur(["trace", "show", &id]).expect(0).stdout;
-    assert!(shown.contains("coder") && shown.contains("no session_end"), "{shown}");
-    kill(Pid::from_raw(coder), Signal::SIGCONT).unwrap();
+    assert!(shown.contains("coder"), "{shown}");
+    // The kernel may have woken it already: a stopped process whose group lost its parent gets SIGHUP and SIGCONT.
+    let _ = kill(Pid::from_raw(coder), Signal::SIGCONT);
     let stopped = home.mur(["stop", &id]);
     if stopped.code() == 0 {
         assert!(
