@@ -301,10 +301,11 @@ impl Job {
         let deadline = self.started + self.shared.caller.deadline;
         let mut failures = 0;
         for offer in 1.. {
-            match self.offer(offer).await {
+            let answer = self.offer(offer).await;
+            let stopped = *self.stop.borrow();
+            match answer {
                 Ok(Sent::Held(task_id)) => {
                     self.record_start(&task_id);
-                    let stopped = *self.stop.borrow();
                     if stopped {
                         self.take_back(&task_id).await;
                         return (Ending::without_answer(Status::Abandoned, ABANDONED), Some(task_id));
@@ -317,6 +318,8 @@ impl Job {
                     self.record_busy(offer);
                     tell(first, First::Busy);
                 }
+                // Whatever else came back too late is the same to a task that has ended.
+                _ if stopped => return (Ending::without_answer(Status::Abandoned, ABANDONED), None),
                 Ok(Sent::Refused(status, output)) => return (Ending::without_answer(status, output), None),
                 Err(Fault::NotSent(why)) => return (Ending::without_answer(Status::Failed, why), None),
                 Err(Fault::Unreachable(why)) if offer == 1 => {

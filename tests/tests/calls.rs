@@ -1,0 +1,555 @@
+//! "Giving a member work" of the roster seed where a call does not simply succeed: waits that are cut short, members that
+//! are silent, gone or too late, calls in a circle, in a long chain and in a wide fan. A member that asks a question is
+//! one that works for as long as the test wants.
+
+use mur_tests::live::capsule::{Capsule, roster};
+use mur_tests::live::door::{answer_text, message};
+use mur_tests::live::formation::{Launched, lead, standard, worker};
+use mur_tests::live::{Door, Home, proc, run, trace};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+
+/// A worker that answers when it is told to.
+fn asking() -> Capsule {
+    let script = json!({"rules": [{"repeat": true, "turns": [[{"ask": "go on?"}, {"say": "done: {{text}}"}]]}]});
+    Capsule::scripted("worker", script).member()
+}
+
+/// A worker whose every task fails.
+fn failing() -> Capsule {
+    let script = json!({"rules": [{"repeat": true, "turns": [[{"error": "broken", "transient": false}]]}]});
+    Capsule::scripted("failing", script).member()
+}
+
+/// A capsule under another name.
+fn named(mut capsule: Capsule, name: &str) -> Capsule {
+    capsule.name = name.to_owned();
+    capsule.with(json!({"name": name}))
+}
+
+/// Installs these and writes the roster; the first is the entry member.
+fn formed(home: &Home, members: &[(&str, &Capsule)], rules: Value) {
+    for (at, (_, capsule)) in members.iter().enumerate() {
+        if members[..at].iter().all(|(_, earlier)| earlier.name != capsule.name) {
+            capsule.install(home);
+        }
+    }
+    home.write("roster.yaml", roster(members, rules));
+}
+
+/// The trace of a member's only session.
+#[track_caller]
+fn traced(home: &Home, member: &str) -> Vec<Value> {
+    let mut all: Vec<Vec<Value>> = trace::sessions(home.murmur().join("records")).iter().map(trace::read).collect();
+    all.retain(|records| records.first().is_some_and(|start| start["formation_member"] == member));
+    assert_eq!(all.len(), 1, "sessions of {member}");
+    all.remove(0)
+}
+
+/// The ended call to a member in a caller's trace.
+#[track_caller]
+fn call_to(records: &[Value], member: &str) -> Value {
+    let calls = trace::of(records, "member_call");
+    let mut calls = calls.into_iter().filter(|call| call["member"] == member);
+    let call = calls.next().unwrap_or_else(|| panic!("no ended call to {member} in {:?}", trace::types(records)));
+    assert!(calls.next().is_none(), "{member} was called twice");
+    call.clone()
+}
+
+/// Waits until the only task at a member's door is in a state, and gives its id.
+fn at_work(door: &Door, state: &str) -> String {
+    let listed = || door.call("ListTasks", json!({}));
+    run::until(state, || listed().pointer("/result/tasks/0/status/state") == Some(&json!(state)));
+    listed().pointer("/result/tasks/0/id").and_then(Value::as_str).expect("an id").to_owned()
+}
+
+/// Sends a task and reads its stream up to a status text; gives the task's id.
+fn sent_until(door: &Door, wanted: &str) -> String {
+    let mut stream = door.stream("SendStreamingMessage", message("work", false), &[]);
+    let mut seen = Vec::new();
+    while let Some(event) = stream.next_event() {
+        let update = &event.data["result"]["statusUpdate"];
+        let text = update.pointer("/status/message/parts/0/text").and_then(Value::as_str).unwrap_or_default();
+        if text == wanted {
+            return update["taskId"].as_str().expect("a task").to_owned();
+        }
+        seen.push(event.data);
+    }
+    panic!("the stream never said '{wanted}': {seen:?}")
+}
+
+/// Answers the question a task asked.
+fn go_on(door: &Door, task: &str) {
+    let mut params = message("yes", true);
+    params["message"]["taskId"] = task.into();
+    let answer = door.call("SendMessage", params);
+    assert!(answer.get("result").is_some(), "{answer}");
+}
+
+fn state(door: &Door, task: &str) -> Value {
+    door.call("GetTask", json!({"id": task}))["result"]["status"]["state"].take()
+}
+
+/// The lead and its two workers, each of them asking; the lead's task waits for both.
+struct Waiting {
+    home: Home,
+    formation: Launched,
+    lead: Door,
+    task: String,
+    peers: [(Door, String); 2],
+}
+
+impl Waiting {
+    fn new(home: Home) -> Self {
+        standard(&home, &asking());
+        let formation = Launched::open(&home);
+        let lead = formation.door(&home);
+        let task = sent_until(&lead, "waiting on call-member: 2 call(s) outstanding");
+        let peers = ["coder", "reviewer"].map(|name| {
+            let door = formation.peer_door(&home, name);
+            let task = at_work(&door, "TASK_STATE_INPUT_REQUIRED");
+            (door, task)
+        });
+        Self { home, formation, lead, task, peers }
+    }
+
+    fn close(self) -> Home {
+        self.formation.launcher.signal(Signal::SIGTERM);
+        self.formation.launcher.finish().expect(143);
+        self.home
+    }
+}
+
+#[test]
+fn a_task_works_on_while_it_waits_and_its_stream_says_for_whom() {
+    let home = Home::new();
+    standard(&home, &asking());
+    let formation = Launched::open(&home);
+    let mut stream = formation.door(&home).stream("SendStreamingMessage", message("work", false), &[]);
+    for name in ["coder", "reviewer"] {
+        let door = formation.peer_door(&home, name);
+        let task = at_work(&door, "TASK_STATE_INPUT_REQUIRED");
+        go_on(&door, &task);
+    }
+    let (mut texts, mut states) = (Vec::new(), Vec::new());
+    while let Some(event) = stream.next_event() {
+        let Some(status) = event.data.pointer("/result/statusUpdate/status") else { continue };
+        states.push(status["state"].as_str().unwrap_or_default().to_owned());
+        texts.extend(status.pointer("/message/parts/0/text").and_then(Value::as_str).map(str::to_owned));
+    }
+    let at = |text: &str| texts.iter().position(|one| one == text);
+    assert!(at("continuing with 2 member answer(s)").is_some(), "{texts:?}");
+    // Both may have answered before the turn ended, and then nothing was waited for.
+    if let Some(waits) = texts.iter().position(|text| text.starts_with("waiting on call-member: ")) {
+        assert!(Some(waits) < at("continuing with 2 member answer(s)"), "{texts:?}");
+    }
+    let (last, before) = states.split_last().expect("states");
+    assert_eq!(last, "TASK_STATE_COMPLETED");
+    assert!(before.iter().all(|state| state == "TASK_STATE_WORKING" || state == "TASK_STATE_SUBMITTED"), "{states:?}");
+    formation.launcher.signal(Signal::SIGTERM);
+    formation.launcher.finish().expect(143);
+}
+
+#[test]
+fn nothing_is_told_before_the_last_answer_and_then_everything_once() {
+    let waiting = Waiting::new(Home::new());
+    let [(coder, first), (reviewer, second)] = &waiting.peers;
+    go_on(coder, first);
+    assert_eq!(coder.ended(first)["status"]["state"], "TASK_STATE_COMPLETED");
+    assert_eq!(state(&waiting.lead, &waiting.task), "TASK_STATE_WORKING");
+    assert!(trace::of(&traced(&waiting.home, "lead"), "task_continued").is_empty());
+    go_on(reviewer, second);
+    let ended = waiting.lead.ended(&waiting.task);
+    let text = answer_text(&ended);
+    for answer in ["coder said: done: work for coder", "reviewer said: done: work for reviewer"] {
+        assert_eq!(text.matches(answer).count(), 1, "{text}");
+    }
+    let records = traced(&waiting.close(), "lead");
+    let continued = trace::of(&records, "task_continued");
+    assert_eq!(continued.len(), 1);
+    assert_eq!(continued[0]["member_calls"].as_array().map(Vec::len), Some(2));
+}
+
+#[test]
+fn a_cancelled_wait_gives_its_calls_up_and_leaves_the_members_at_work() {
+    let waiting = Waiting::new(Home::new());
+    waiting.lead.call("CancelTask", json!({"id": waiting.task}));
+    let ended = waiting.lead.ended(&waiting.task);
+    assert_eq!(ended["status"]["state"], "TASK_STATE_CANCELED");
+    for (door, task) in &waiting.peers {
+        assert_eq!(state(door, task), "TASK_STATE_INPUT_REQUIRED", "nobody cancelled it");
+        go_on(door, task);
+        assert_eq!(door.ended(task)["status"]["state"], "TASK_STATE_COMPLETED");
+    }
+    let records = traced(&waiting.close(), "lead");
+    assert_eq!(trace::of(&records, "task_canceled")[0]["phase"], "member_call");
+    for member in ["coder", "reviewer"] {
+        let call = call_to(&records, member);
+        assert_eq!((&call["status"], &call["delivered"]), (&json!("abandoned"), &json!(false)));
+    }
+    assert!(trace::of(&records, "task_continued").is_empty());
+}
+
+#[test]
+fn a_formation_that_ends_gives_the_calls_up_before_the_session_ends() {
+    let waiting = Waiting::new(Home::new());
+    let records = traced(&waiting.close(), "lead");
+    let types = trace::types(&records);
+    assert_eq!(types.iter().filter(|kind| **kind == "member_call").count(), 2, "{types:?}");
+    let call = types.iter().rposition(|kind| *kind == "member_call");
+    let end = types.iter().position(|kind| *kind == "session_end");
+    assert!(call < end, "{types:?}");
+    assert_eq!(trace::of(&records, "task_canceled")[0]["phase"], "member_call");
+}
+
+fn port_of(door: &Door) -> u16 {
+    door.address.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port")
+}
+
+/// Bytes and connections that wait at a listening port of this machine.
+fn unread_at(port: u16) -> bool {
+    let table = std::fs::read_to_string("/proc/net/tcp").expect("the kernel's table");
+    table.lines().skip(1).any(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let local = fields[1].rsplit(':').next().and_then(|port| u16::from_str_radix(port, 16).ok());
+        // State 01 is a connection; the second half of the queues is what the receiver has not read.
+        local == Some(port) && fields[3] == "01" && !fields[4].ends_with(":00000000")
+    })
+}
+
+#[test]
+fn a_task_taken_just_after_the_calling_task_ended_is_taken_back() {
+    let home = Home::new();
+    standard(&home, &asking());
+    let formation = Launched::open(&home);
+    let (lead, coder) = (formation.door(&home), formation.peer_door(&home, "coder"));
+    let pid = Pid::from_raw(formation.peer("coder"));
+    // The offer lies at the member's door, unread, when the caller's task is cancelled.
+    kill(pid, Signal::SIGSTOP).unwrap();
+    let task = lead.send("work");
+    run::until("the offer lies at the door", || unread_at(port_of(&coder)));
+    lead.call("CancelTask", json!({"id": task}));
+    for _ in 0..3 {
+        lead.call("GetTask", json!({"id": task}));
+    }
+    kill(pid, Signal::SIGCONT).unwrap();
+    assert_eq!(lead.ended(&task)["status"]["state"], "TASK_STATE_CANCELED");
+    run::until("the member's task is cancelled", || {
+        coder.call("ListTasks", json!({})).pointer("/result/tasks/0/status/state")
+            == Some(&json!("TASK_STATE_CANCELED"))
+    });
+    formation.launcher.signal(Signal::SIGTERM);
+    formation.launcher.finish().expect(143);
+    let records = traced(&home, "lead");
+    let call = call_to(&records, "coder");
+    assert_eq!((&call["status"], &call["delivered"]), (&json!("abandoned"), &json!(false)));
+    let taken = trace::of(&traced(&home, "coder"), "a2a_task_received")[0]["task_id"].clone();
+    assert_eq!(call["member_task_id"], taken);
+}
+
+#[test]
+fn an_offer_that_no_door_answers_is_given_up_with_its_task() {
+    let home = Home::new();
+    standard(&home, &asking());
+    let formation = Launched::open(&home);
+    let (lead, coder) = (formation.door(&home), formation.peer_door(&home, "coder"));
+    let pid = Pid::from_raw(formation.peer("coder"));
+    kill(pid, Signal::SIGSTOP).unwrap();
+    let task = lead.send("work");
+    run::until("the offer lies at the door", || unread_at(port_of(&coder)));
+    lead.call("CancelTask", json!({"id": task}));
+    // The state is told at once; the record of the end comes when nothing is on its way any more.
+    run::until("the task has ended", || !trace::of(&traced(&home, "lead"), "task_end").is_empty());
+    kill(pid, Signal::SIGCONT).unwrap();
+    formation.launcher.signal(Signal::SIGTERM);
+    formation.launcher.finish().expect(143);
+    let call = call_to(&traced(&home, "lead"), "coder");
+    assert_eq!((&call["status"], &call["delivered"]), (&json!("abandoned"), &json!(false)));
+    assert!(call["member_task_id"].is_null(), "{call}");
+}
+
+#[test]
+fn a_task_cancelled_at_the_member_is_canceled_to_its_caller() {
+    let waiting = Waiting::new(Home::new());
+    let [(coder, first), (reviewer, second)] = &waiting.peers;
+    coder.call("CancelTask", json!({"id": first}));
+    go_on(reviewer, second);
+    assert_eq!(waiting.lead.ended(&waiting.task)["status"]["state"], "TASK_STATE_COMPLETED");
+    let records = traced(&waiting.close(), "lead");
+    assert_eq!(call_to(&records, "coder")["status"], "canceled");
+    assert_eq!(call_to(&records, "reviewer")["status"], "completed");
+}
+
+#[test]
+fn a_member_that_dies_under_a_call_is_unreachable() {
+    let waiting = Waiting::new(Home::new());
+    kill(Pid::from_raw(waiting.formation.peer("coder")), Signal::SIGKILL).unwrap();
+    let [_, (reviewer, second)] = &waiting.peers;
+    go_on(reviewer, second);
+    let ended = waiting.lead.ended(&waiting.task);
+    assert_eq!(ended["status"]["state"], "TASK_STATE_COMPLETED", "{ended}");
+    assert_eq!(
+        ended.pointer("/metadata/murmur/noAnswerBelow"),
+        Some(&json!([{"member": "coder", "status": "unreachable"}]))
+    );
+    let call = call_to(&traced(&waiting.close(), "lead"), "coder");
+    assert_eq!((&call["status"], &call["delivered"]), (&json!("unreachable"), &json!(true)));
+    let output = call["output"].as_str().unwrap_or_default();
+    assert!(!output.contains("localhost") && !output.contains("127.0.0.1"), "no address is shown: {output}");
+}
+
+#[test]
+fn a_call_past_its_deadline_is_timed_out_and_the_member_works_on() {
+    let mut home = Home::new();
+    home.set("MURMUR_DELEGATION_TIMEOUT_SECS", "1");
+    standard(&home, &asking());
+    let formation = Launched::open(&home);
+    let lead = formation.door(&home);
+    let task = lead.send("work");
+    assert_eq!(lead.ended(&task)["status"]["state"], "TASK_STATE_COMPLETED");
+    for name in ["coder", "reviewer"] {
+        let door = formation.peer_door(&home, name);
+        let late = at_work(&door, "TASK_STATE_INPUT_REQUIRED");
+        go_on(&door, &late);
+        assert_eq!(door.ended(&late)["status"]["state"], "TASK_STATE_COMPLETED", "it was not cancelled");
+    }
+    formation.launcher.signal(Signal::SIGTERM);
+    formation.launcher.finish().expect(143);
+    let records = traced(&home, "lead");
+    for member in ["coder", "reviewer"] {
+        let call = call_to(&records, member);
+        assert_eq!((&call["status"], &call["delivered"]), (&json!("timed_out"), &json!(true)));
+    }
+}
+
+#[test]
+fn a_task_that_fails_gives_its_calls_up() {
+    let home = Home::new();
+    let broken = Capsule::scripted(
+        "lead",
+        json!({"rules": [{"turns": [
+            [{"call": "call-member", "input": {"member": "coder", "task": "work"}}],
+            [{"error": "broken", "transient": false}],
+        ]}]}),
+    );
+    formed(&home, &[("lead", &broken.member()), ("coder", &asking())], json!([{"from": "lead", "to": ["coder"]}]));
+    let formation = Launched::open(&home);
+    let lead = formation.door(&home);
+    let task = lead.send("work");
+    assert_eq!(lead.ended(&task)["status"]["state"], "TASK_STATE_FAILED");
+    let coder = formation.peer_door(&home, "coder");
+    let held = at_work(&coder, "TASK_STATE_INPUT_REQUIRED");
+    assert_eq!(state(&coder, &held), "TASK_STATE_INPUT_REQUIRED");
+    formation.launcher.signal(Signal::SIGTERM);
+    formation.launcher.finish().expect(143);
+    let call = call_to(&traced(&home, "lead"), "coder");
+    assert_eq!((&call["status"], &call["delivered"]), (&json!("abandoned"), &json!(false)));
+}
+
+#[test]
+fn a_member_is_called_again_once_its_answer_was_given() {
+    let home = Home::new();
+    let call = |task: &str| json!([{"call": "call-member", "input": {"member": "coder", "task": task}}]);
+    let twice = Capsule::scripted(
+        "lead",
+        json!({"rules": [
+            {"when": {"contains": "done: second"}, "turns": [[{"say": "{{answers.0.text}} at last"}]]},
+            {"when": {"contains": "done: first"}, "turns": [call("second"), [{"say": "waiting again"}]]},
+            {"turns": [call("first"), [{"say": "waiting"}]]},
+        ]}),
+    );
+    formed(&home, &[("lead", &twice.member()), ("coder", &worker())], json!([{"from": "lead", "to": ["coder"]}]));
+    home.mur(["run", "--roster", "--task", "x"]).expect(0);
+    let records = traced(&home, "lead");
+    let numbers: Vec<&Value> =
+        trace::of(&records, "task_continued").iter().map(|record| &record["continuation_number"]).collect();
+    assert_eq!(numbers, [&json!(1), &json!(2)]);
+    let calls = trace::of(&records, "member_call");
+    assert_eq!(calls.len(), 2);
+    assert_ne!(calls[0]["call_id"], calls[1]["call_id"]);
+    assert!(calls.iter().all(|call| call["status"] == "completed" && call["delivered"] == true));
+}
+
+#[test]
+fn an_answer_longer_than_the_limit_is_cut_and_marked() {
+    let home = Home::new();
+    standard(&home, &Capsule::saying("worker", "{{\"é\" | repeat 40000}}").member());
+    home.mur(["run", "--roster", "--task", "x"]).expect(0);
+    let call = call_to(&traced(&home, "lead"), "coder");
+    let output = call["output"].as_str().unwrap_or_default();
+    assert_eq!(call["truncated"], true);
+    assert_eq!((output.len(), output.ends_with("é […]")), (65_536 + " […]".len(), true));
+}
+
+#[test]
+fn an_untrusted_task_is_handed_on_untrusted() {
+    let home = Home::new();
+    standard(&home, &worker());
+    let formation = Launched::open(&home);
+    let lead = formation.door(&home);
+    let sent = lead.ask("SendMessage", message("x", true), &[("x-murmur-task-origin", "event")]).json();
+    let task = sent["result"]["task"]["id"].as_str().expect("a task");
+    lead.ended(task);
+    formation.launcher.signal(Signal::SIGTERM);
+    formation.launcher.finish().expect(143);
+    for (member, origin) in [("lead", "event"), ("coder", "peer"), ("reviewer", "peer")] {
+        let records = traced(&home, member);
+        let start = trace::of(&records, "task_start")[0];
+        assert_eq!((&start["origin"], &start["trust"]), (&json!(origin), &json!("untrusted")), "{member}");
+    }
+}
+
+#[test]
+fn only_a_member_that_may_call_somebody_is_offered_the_tool() {
+    let home = Home::new();
+    standard(&home, &worker());
+    home.mur(["run", "--roster", "--task", "x"]).expect(0);
+    for (member, expected) in [("lead", true), ("reviewer", true), ("coder", false)] {
+        let start = traced(&home, member).remove(0);
+        let tools = start["tools_declared"].as_array().expect("tools");
+        for tool in ["call-member", "end-without-answer"] {
+            assert_eq!(tools.contains(&json!(tool)), expected, "{tool} of {member}");
+        }
+    }
+}
+
+#[test]
+fn an_ending_without_an_answer_is_refused_while_calls_are_open_or_without_a_reason() {
+    let home = Home::new();
+    let end = |reason: &str| json!({"call": "end-without-answer", "input": {"reason": reason}});
+    let call = json!({"call": "call-member", "input": {"member": "leaf", "task": "x"}});
+    let middle = Capsule::scripted(
+        "middle",
+        json!({"rules": [
+            {"when": {"contains": "[call-member] call "},
+                "turns": [[end("  "), end("nothing came"), end("again"), call], [{"say": "never said"}]]},
+            {"turns": [[call, end("too early")], [{"say": "waiting"}]]},
+        ]}),
+    )
+    .member()
+    .with(json!({"trace": {"capture": "content"}}));
+    let members = [("lead", &lead()), ("middle", &middle), ("leaf", &worker())];
+    formed(&home, &members, json!([{"from": "lead", "to": ["middle"]}, {"from": "middle", "to": ["leaf"]}]));
+    home.mur(["run", "--roster", "--task", "x"]).expect(0);
+    let records = traced(&home, "middle");
+    let outputs: Vec<(&Value, &str)> = trace::of(&records, "tool_call")
+        .iter()
+        .map(|record| (&record["status"], record["output"].as_str().unwrap_or_default()))
+        .collect();
+    let expected = [
+        ("ok", "\"status\":\"started\""),
+        ("error", "calls of yours have not been answered yet"),
+        ("error", "say in 'reason' why there is no answer"),
+        ("ok", "\"status\":\"ending\""),
+        ("error", "this task is ending already"),
+        ("error", "this task is ending without an answer, so no call is made"),
+    ];
+    assert_eq!(outputs.len(), expected.len(), "{outputs:?}");
+    for ((status, output), (wanted, text)) in outputs.iter().zip(expected) {
+        assert!(**status == wanted && output.contains(text), "{status} {output}; wanted {wanted} {text}");
+    }
+    assert_eq!(call_to(&traced(&home, "lead"), "middle")["output"], "nothing came");
+}
+
+#[test]
+fn members_that_wait_for_each_other_are_freed_by_a_deadline() {
+    let home = Home::new();
+    // `there` calls back a member whose own task waits for it: no answer can come, and only `there` gives up early.
+    let here = named(lead(), "here");
+    let there = named(lead(), "there").with(json!({"lifecycle": {"delegation_deadline_secs": 2}}));
+    formed(
+        &home,
+        &[("lead", &lead()), ("here", &here), ("there", &there)],
+        json!([{"from": "lead", "to": ["here"]}, {"from": "here", "to": ["there"]}, {"from": "there", "to": ["here"]}]),
+    );
+    home.mur(["run", "--roster", "--task", "x"]).expect(0);
+    let lead = traced(&home, "lead");
+    assert_eq!(call_to(&lead, "here")["status"], "completed");
+    let below = &call_to(&lead, "here")["no_answer_below"];
+    assert_eq!(below, &json!([{"member": "here", "status": "timed_out"}]));
+    let back = traced(&home, "there");
+    assert_eq!(trace::of(&back, "member_call")[0]["status"], "timed_out");
+}
+
+#[test]
+fn silence_five_calls_down_reaches_the_top() {
+    let home = Home::new();
+    let link = lead();
+    let end = failing();
+    let names = ["a", "b", "c", "d", "e", "f"];
+    let members: Vec<(&str, &Capsule)> =
+        names.iter().map(|name| (*name, if *name == "f" { &end } else { &link })).collect();
+    let rules: Vec<Value> = names.windows(2).map(|pair| json!({"from": pair[0], "to": [pair[1]]})).collect();
+    formed(&home, &members, json!(rules));
+    home.mur(["run", "--roster", "--task", "deep"]).expect(0);
+    for pair in names.windows(2) {
+        let call = call_to(&traced(&home, pair[0]), pair[1]);
+        if pair[1] == "f" {
+            assert_eq!((&call["status"], &call["no_answer_below"]), (&json!("failed"), &Value::Null));
+        } else {
+            assert_eq!(call["status"], "completed");
+            assert_eq!(call["no_answer_below"], json!([{"member": "f", "status": "failed"}]), "{pair:?}");
+        }
+    }
+}
+
+#[test]
+fn twenty_answers_come_back_in_one_message_and_eight_silent_members_are_named_further_up() {
+    let home = Home::new();
+    let (link, answering, silent) = (lead(), worker(), failing());
+    let names: Vec<String> = (0..20).map(|number| format!("m{number}")).collect();
+    let mut members: Vec<(&str, &Capsule)> = vec![("lead", &link), ("middle", &link)];
+    // The first ten answer, the last ten fail.
+    members
+        .extend(names.iter().enumerate().map(|(at, name)| (name.as_str(), if at < 10 { &answering } else { &silent })));
+    formed(&home, &members, json!([{"from": "lead", "to": ["middle"]}, {"from": "middle", "to": names}]));
+    home.mur(["run", "--roster", "--task", "x"]).expect(0);
+    let middle = traced(&home, "middle");
+    let continued = trace::of(&middle, "task_continued");
+    assert_eq!(continued.len(), 1);
+    assert_eq!(continued[0]["member_calls"].as_array().map(Vec::len), Some(20));
+    for (at, name) in names.iter().enumerate() {
+        let call = call_to(&middle, name);
+        let wanted = if at < 10 { "completed" } else { "failed" };
+        assert_eq!((&call["status"], &call["delivered"]), (&json!(wanted), &json!(true)), "{name}");
+    }
+    let call = call_to(&traced(&home, "lead"), "middle");
+    let below = call["no_answer_below"].as_array().expect("silent members");
+    assert_eq!(below.len(), 8, "{below:?}");
+    assert!(below.iter().all(|entry| entry["status"] == "failed"));
+    // Every answer stands once in what the middle member answered with.
+    for name in &names[..10] {
+        assert_eq!(call["output"].as_str().unwrap_or_default().matches(&format!("{name} said: ")).count(), 1);
+    }
+}
+
+#[test]
+fn members_called_by_two_work_one_task_after_another() {
+    let home = Home::new();
+    let (first, second) = (named(lead(), "first"), named(lead(), "second"));
+    formed(
+        &home,
+        &[("lead", &lead()), ("one", &first), ("two", &second), ("shared", &asking())],
+        json!([{"from": "lead", "to": ["one", "two"]}, {"from": "one", "to": ["shared"]}, {"from": "two", "to": ["shared"]}]),
+    );
+    let formation = Launched::open(&home);
+    let (lead, shared) = (formation.door(&home), formation.peer_door(&home, "shared"));
+    let task = lead.send("x");
+    let listed = || shared.call("ListTasks", json!({}))["result"]["tasks"].as_array().cloned().unwrap_or_default();
+    run::until("both tasks are held", || listed().len() == 2);
+    for _ in 0..2 {
+        let asking = || listed().into_iter().find(|task| task["status"]["state"] == "TASK_STATE_INPUT_REQUIRED");
+        run::until("one asks", || asking().is_some());
+        assert_eq!(listed().iter().filter(|task| task["status"]["state"] == "TASK_STATE_INPUT_REQUIRED").count(), 1);
+        go_on(&shared, asking().expect("one asks")["id"].as_str().expect("an id"));
+        // The next question is another task's.
+        run::until("it has ended", || listed().iter().any(|task| task["status"]["state"] == "TASK_STATE_COMPLETED"));
+    }
+    let text = answer_text(&lead.ended(&task));
+    assert_eq!(text.matches("shared said: done: ").count(), 2, "{text}");
+    let pids = formation.members();
+    formation.launcher.signal(Signal::SIGTERM);
+    formation.launcher.finish().expect(143);
+    run::until("all are gone", || pids.iter().all(|pid| !proc::runs(*pid)));
+}
