@@ -75,7 +75,7 @@ impl fmt::Debug for Secret {
 /// One entry of `stores:` or `sinks:`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PluginConfig {
-    /// The pinned plugin's name.
+    /// The pinned plugin's name, or the absolute path of a pinned or signed library.
     pub plugin: String,
     /// Handed to it as a JSON object.
     pub config: serde_json::Value,

@@ -1,10 +1,11 @@
-//! Edge tokens, the formation channel, door tokens, and the types that hold secrets.
+//! Edge tokens, the formation channel, door tokens, publishers' keys, and the types that hold secrets.
 //!
 //! A secret's type has no `Debug`, `Display` or `Serialize`, and wipes itself when dropped: it leaves only through a
 //! method whose name says so.
 
 pub mod channel;
 pub mod door;
+pub mod publisher;
 pub mod token;
 
 use std::fmt;

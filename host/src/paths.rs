@@ -117,6 +117,11 @@ impl MurmurHome {
         self.root.join("plugins.lock")
     }
 
+    /// The publishers whose plugins the operator trusts.
+    pub fn publishers(&self) -> PathBuf {
+        self.root.join("plugin-publishers")
+    }
+
     /// The records group of a workdir root: `records/<root without its leading />`, symlinks resolved through the
     /// nearest ancestor that exists.
     pub fn records_group(&self, workdir_root: &Path) -> PathBuf {

@@ -1,16 +1,19 @@
 //! Plugins in the host: finding them, deciding whether they are trusted, loading them, and calling them safely.
 //!
 //! Containment classes, artifact stores and trace sinks are shared libraries behind the ABI of `mur-plugin-api`. A
-//! library runs only when its SHA-256 is pinned, its file, directory and lock are writable by nobody but root and the
-//! operator, and its interface version is one the host speaks. Calls are made on threads of their own and under a
+//! library runs only when its SHA-256 is pinned or a publisher the operator trusts signed it, its file, directory and lock
+//! are writable by nobody but root and the operator, and its interface version is one the host speaks. Calls are made on threads of their own and under a
 //! deadline, so a plugin that hangs, fails or panics is named and the host goes on where it can.
 
+mod approve;
 mod call;
 mod catalog;
 mod check;
 mod library;
 mod pin;
+mod publishers;
 mod registry;
+mod sign;
 mod sink;
 mod store;
 mod trust;
@@ -31,17 +34,22 @@ use mur_plugin_api::Class;
 
 use crate::diagnostics::Result;
 
+pub use approve::Trusted;
 pub use catalog::Pinned;
 pub use mur_plugin_api::conformance::Check;
+pub use publishers::Publisher;
 pub use registry::{Listed, Registry};
+pub use sign::sign;
 pub use worker::enter_in_worker;
 
 /// What the global configuration says about plugins (`plugins:` of `~/.murmur/config.yaml`; a project's is ignored).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// `plugins.containment.<class>`: the name of a pinned plugin, or an absolute path to a pinned library. A class that
-    /// is not listed is served by the first-party library.
+    /// `plugins.containment.<class>`: the name of a pinned plugin, or the absolute path of a pinned or signed library. A
+    /// class that is not listed is served by the first-party library.
     pub containment: BTreeMap<Class, String>,
+    /// Libraries that `stores:` and `sinks:` name by path, for the listing.
+    pub named: Vec<PathBuf>,
 }
 
 /// One stored artifact payload, as a store describes it. Nothing here is believed: the host hashes what it reads.

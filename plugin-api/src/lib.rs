@@ -23,6 +23,7 @@ pub mod error;
 pub mod header;
 pub mod lock;
 pub mod module;
+pub mod signature;
 pub mod sink;
 pub mod store;
 

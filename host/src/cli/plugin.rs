@@ -1,4 +1,6 @@
-//! `mur plugin`: which plugins are pinned and found, whether they work, and pinning one.
+//! `mur plugin`: which plugins are pinned, signed and found, whether they work, and trusting one or its publisher.
+
+mod publisher;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,7 +12,7 @@ use crate::cli::Outcome;
 use crate::config::Config;
 use crate::diagnostics::{Diagnostic, Result, codes, output};
 use crate::paths::MurmurHome;
-use crate::plugins::{Listed, Registry};
+use crate::plugins::{Registry, Trusted};
 use crate::process::{Exit, Spawn, Stream};
 
 /// One plugin's whole check, its process included.
@@ -31,10 +33,13 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Load a pinned plugin in a process of its own and run the conformance kit against it
+    /// Load a trusted plugin in a process of its own and run the conformance kit against it
     Check {
-        /// The library; every pinned plugin when absent
+        /// The library; every plugin that is listed when absent
         file: Option<PathBuf>,
+        /// Check a library that you have not decided to trust: ITS CODE THEN RUNS AS YOU, with all you may do, this once
+        #[arg(long, requires = "file")]
+        run_untrusted_code: bool,
         /// The configuration to try it with, one JSON object; otherwise its schema's first example
         #[arg(long, value_name = "JSON", requires = "file")]
         config: Option<String>,
@@ -47,21 +52,46 @@ enum Command {
         /// The library
         file: PathBuf,
     },
+    /// Trust, list and remove publishers, whose signed plugins need no pin
+    #[command(subcommand)]
+    Publisher(publisher::Command),
+    /// Make a key to sign plugins of your own with; prints its public half
+    Keygen {
+        /// Where the secret half is written: a new file, readable by you alone
+        file: PathBuf,
+    },
+    /// Sign a library of your own: writes FILE.sig beside it
+    Sign {
+        /// The library
+        file: PathBuf,
+        /// The key that `mur plugin keygen` wrote
+        #[arg(long, value_name = "FILE")]
+        key: PathBuf,
+    },
 }
 
 /// Runs the command.
 pub fn run(args: Args) -> Outcome {
+    match args.command {
+        Command::List { json } => list(&registry()?, json),
+        Command::Check { file: Some(file), config, here: Some(scratch), run_untrusted_code } => {
+            check_here(&registry()?, &file, &scratch, config, run_untrusted_code)
+        }
+        Command::Check { file, config, run_untrusted_code, .. } => {
+            check(&registry()?, file, config.as_deref(), run_untrusted_code)
+        }
+        Command::Trust { file } => trust(&registry()?, &file),
+        Command::Publisher(command) => publisher::run(command, &registry()?),
+        // An author needs no ~/.murmur.
+        Command::Keygen { file } => publisher::keygen(&file),
+        Command::Sign { file, key } => publisher::sign(&file, &key),
+    }
+}
+
+fn registry() -> Result<Registry> {
     let home = MurmurHome::from_env()?;
     let config = Config::load_global(&home)?;
-    let registry = Registry::new(&home, &config.plugins);
-    match args.command {
-        Command::List { json } => list(&registry, json),
-        Command::Check { file: Some(file), config, here: Some(scratch) } => {
-            check_here(&registry, &file, &scratch, config)
-        }
-        Command::Check { file, config, .. } => check(&registry, file, config.as_deref()),
-        Command::Trust { file } => trust(&registry, &file),
-    }
+    Ok(Registry::new(&home, &config.plugins))
 }
 
 fn list(registry: &Registry, json: bool) -> Outcome {
@@ -79,18 +109,19 @@ fn list(registry: &Registry, json: bool) -> Outcome {
                 "class": Some(&one.class).filter(|class| !class.is_empty()),
                 "path": one.path.to_string_lossy(),
                 "first_party": one.first_party,
-                "trusted": one.refused.is_none(),
-                "code": one.refused.as_ref().map(|why| why.code().as_str()),
-                "reason": one.refused.as_ref().map(Diagnostic::message),
+                "trusted": one.trusted.is_ok(),
+                "publisher": match &one.trusted { Ok(Trusted::Signed(name)) => Some(name), _ => None },
+                "code": one.trusted.as_ref().err().map(|why| why.code().as_str()),
+                "reason": one.trusted.as_ref().err().map(Diagnostic::message),
             });
             output::stdout_line(&line.to_string());
             continue;
         }
         let (name, version) = (or_dash(&one.name), or_dash(&one.version));
         let class = if one.class.is_empty() { String::new() } else { format!("  class {}", one.class) };
-        output::stdout_line(&format!("{kind:<12} {name:<16} {version:<10} {}{class}", trusted(one)));
+        output::stdout_line(&format!("{kind:<12} {name:<16} {version:<10} {}{class}", trusted(&one.trusted)));
         output::stdout_line(&format!("  {}", one.path.display()));
-        if let Some(why) = &one.refused {
+        if let Err(why) = &one.trusted {
             output::stdout_line(&format!("  {}: {}", why.code(), why.message()));
         }
     }
@@ -101,11 +132,12 @@ fn or_dash(text: &str) -> &str {
     if text.is_empty() { "-" } else { text }
 }
 
-fn trusted(one: &Listed) -> &'static str {
-    match (&one.refused, one.first_party) {
-        (Some(_), _) => "not trusted",
-        (None, true) => "trusted (part of mur)",
-        (None, false) => "trusted (pinned by you)",
+fn trusted(judged: &Result<Trusted>) -> String {
+    match judged {
+        Err(_) => "not trusted".to_owned(),
+        Ok(Trusted::FirstParty) => "trusted (part of mur)".to_owned(),
+        Ok(Trusted::Pinned) => "trusted (pinned by you)".to_owned(),
+        Ok(Trusted::Signed(publisher)) => format!("trusted (signed by {publisher})"),
     }
 }
 
@@ -118,7 +150,7 @@ fn trust(registry: &Registry, file: &Path) -> Outcome {
 }
 
 /// A plugin that crashes must not take this command with it: each is checked in a child.
-fn check(registry: &Registry, file: Option<PathBuf>, config: Option<&str>) -> Outcome {
+fn check(registry: &Registry, file: Option<PathBuf>, config: Option<&str>, anyway: bool) -> Outcome {
     let files = match file {
         Some(file) => vec![file],
         None => registry.list()?.into_iter().map(|one| one.path).collect(),
@@ -126,7 +158,11 @@ fn check(registry: &Registry, file: Option<PathBuf>, config: Option<&str>) -> Ou
     let mut failed = 0_usize;
     for file in &files {
         let file = std::path::absolute(file).unwrap_or_else(|_| file.clone());
-        match check_in_child(&file, config)? {
+        if anyway {
+            let what = file.display();
+            output::stderr_line(&format!("[mur] warning: the code of {what} runs as you now, trusted or not"));
+        }
+        match check_in_child(&file, config, anyway)? {
             Exit::Status(0) => {}
             Exit::Status(_) => failed += 1,
             Exit::Signal(signal) => {
@@ -139,7 +175,7 @@ fn check(registry: &Registry, file: Option<PathBuf>, config: Option<&str>) -> Ou
     Ok(u8::from(failed > 0))
 }
 
-fn check_in_child(file: &Path, config: Option<&str>) -> Result<Exit> {
+fn check_in_child(file: &Path, config: Option<&str>, anyway: bool) -> Result<Exit> {
     let fault = |error: std::io::Error| {
         Diagnostic::new(codes::E_IO_003, format!("the process that checks a plugin: {error}"))
     };
@@ -147,6 +183,9 @@ fn check_in_child(file: &Path, config: Option<&str>) -> Result<Exit> {
     let mut spawn = Spawn::mur().args(["plugin", "check", "--here"]).arg(&scratch.0).inherit_env(&[]);
     if let Some(config) = config {
         spawn = spawn.args(["--config", config]);
+    }
+    if anyway {
+        spawn = spawn.arg("--run-untrusted-code");
     }
     let spawn = spawn.arg("--").arg(file).stdio(Stream::Null, Stream::Inherit, Stream::Inherit);
     let child = spawn.spawn().map_err(fault)?;
@@ -161,8 +200,8 @@ fn check_in_child(file: &Path, config: Option<&str>) -> Result<Exit> {
     }
 }
 
-fn check_here(registry: &Registry, file: &Path, scratch: &Path, config: Option<String>) -> Outcome {
-    let (info, checks) = registry.check(file, scratch, config)?;
+fn check_here(registry: &Registry, file: &Path, scratch: &Path, config: Option<String>, anyway: bool) -> Outcome {
+    let (info, checks) = registry.check(file, scratch, config, anyway)?;
     let failed = checks.iter().filter(|check| check.outcome.is_err()).count();
     let verdict = if failed == 0 { "ok" } else { "FAILED" };
     output::stdout_line(&format!("{} '{}' {}: {verdict} ({} checks)", info.kind, info.name, info.version, checks.len()));

@@ -233,6 +233,8 @@ fn from_global(file: &File<'_>, home: &MurmurHome) -> Result<Config> {
         ..Config::default()
     };
     config.plugins.containment = file.containment_plugins()?;
+    let by_path = config.stores.iter().chain(&config.sinks).filter(|one| one.plugin.starts_with('/'));
+    config.plugins.named = by_path.map(|one| PathBuf::from(&one.plugin)).collect();
     Ok(config)
 }
 

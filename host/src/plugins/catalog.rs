@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use mur_plugin_api::lock::{self, LOCK_FILE, MAX_LOCK, Pin};
 use mur_plugin_api::{HeaderInfo, Kind};
 
-use super::trust::{self, Opened};
+use super::trust;
 use crate::diagnostics::{Diagnostic, Result, codes};
 
 /// A pinned library and the lock that pins it.
@@ -37,45 +37,45 @@ pub(super) fn lock_in(dir: &Path) -> PathBuf {
 }
 
 impl Pinned {
-    /// Opens the library and compares it with its pin; on success its header says what the pin says (`E-PLG-001` to
-    /// `E-PLG-004`).
-    pub(super) fn open(&self) -> Result<(Opened, HeaderInfo)> {
-        let opened = trust::open_library(&self.path)?;
-        let found = opened.digest()?;
-        if found != self.pin.sha256 {
-            return Err(Diagnostic::new(
-                codes::E_PLG_001,
-                format!(
-                    "plugin library {} is not the one pinned in {}: its SHA-256 is {found}, the pin says {}",
-                    self.path.display(),
-                    self.lock.display(),
-                    self.pin.sha256
-                ),
-            )
-            .hint("if you replaced it yourself, pin it again with 'mur plugin trust FILE'"));
+    /// `E-PLG-001`: the library is another than the pinned one.
+    pub(super) fn changed(&self, found: &str) -> Diagnostic {
+        Diagnostic::new(
+            codes::E_PLG_001,
+            format!(
+                "plugin library {} is not the one pinned in {}: its SHA-256 is {found}, the pin says {}",
+                self.path.display(),
+                self.lock.display(),
+                self.pin.sha256
+            ),
+        )
+        .hint("if you replaced it yourself, pin it again with 'mur plugin trust FILE'")
+    }
+
+    /// Whether the library's header says what the pin says.
+    pub(super) fn check(&self, header: &HeaderInfo) -> Result<()> {
+        if (header.kind, header.name.as_str()) == (self.pin.kind, self.pin.name.as_str()) {
+            return Ok(());
         }
-        let header = opened.header()?;
-        if (header.kind, header.name.as_str()) != (self.pin.kind, self.pin.name.as_str()) {
-            return Err(Diagnostic::new(
-                codes::E_PLG_007,
-                format!(
-                    "plugin lock {} pins {} as {} '{}', but the library says it is {} '{}'",
-                    self.lock.display(),
-                    self.path.display(),
-                    self.pin.kind,
-                    self.pin.name,
-                    header.kind,
-                    header.name
-                ),
-            )
-            .hint("pin it again with 'mur plugin trust FILE'"));
-        }
-        Ok((opened, header))
+        Err(Diagnostic::new(
+            codes::E_PLG_007,
+            format!(
+                "plugin lock {} pins {} as {} '{}', but the library says it is {} '{}'",
+                self.lock.display(),
+                self.path.display(),
+                self.pin.kind,
+                self.pin.name,
+                header.kind,
+                header.name
+            ),
+        )
+        .hint("pin it again with 'mur plugin trust FILE'"))
     }
 }
 
 /// `E-PLG-006`: nobody pinned a plugin of that name.
 pub(super) fn unknown(kind: Kind, name: &str) -> Diagnostic {
-    Diagnostic::new(codes::E_PLG_006, format!("no {kind} plugin '{name}' is pinned"))
-        .hint("see what is pinned with 'mur plugin list'; pin a library with 'mur plugin trust FILE'")
+    Diagnostic::new(codes::E_PLG_006, format!("no {kind} plugin '{name}' is pinned")).hint(
+        "see what is pinned with 'mur plugin list'; pin a library with 'mur plugin trust FILE', or name a signed one by \
+         its absolute path",
+    )
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use mur_plugin_api::lock::{self, Pin};
 
+use super::approve::check_name;
 use super::catalog::{self, Pinned};
 use super::trust;
 use crate::diagnostics::{Diagnostic, Result, codes};
@@ -15,6 +16,7 @@ use crate::paths::{MurmurHome, make_private, write_atomic};
 pub(super) fn pin(home: &MurmurHome, first_party: &[Pinned], file: &Path) -> Result<Pinned> {
     let path = std::fs::canonicalize(file).map_err(|error| {
         Diagnostic::new(codes::E_PLG_003, format!("plugin library {} cannot be read: {error}", file.display()))
+            .hint("name the library that was built")
     })?;
     let opened = trust::open_library(&path)?;
     let header = opened.header()?;
@@ -22,19 +24,7 @@ pub(super) fn pin(home: &MurmurHome, first_party: &[Pinned], file: &Path) -> Res
         Diagnostic::new(codes::E_PLG_007, format!("{} cannot be written into a plugin lock", path.display()))
             .hint("move the library to a path of plain UTF-8 text")
     })?;
-    if let Some(own) = first_party.iter().find(|own| own.pin.kind == header.kind && own.pin.name == header.name) {
-        return Err(Diagnostic::new(
-            codes::E_PLG_001,
-            format!(
-                "plugin library {} is not pinned: {} '{}' is the name of this mur's own plugin ({})",
-                path.display(),
-                header.kind,
-                header.name,
-                own.path.display()
-            ),
-        )
-        .hint("build the plugin under another name"));
-    }
+    check_name(first_party, &path, &header)?;
     let pin = Pin::new(&header, opened.digest()?, text.to_owned());
     record(home, pin.clone())?;
     Ok(Pinned { pin, path, lock: home.plugins_lock() })

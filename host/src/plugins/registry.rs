@@ -9,9 +9,11 @@ use std::time::Duration;
 use mur_plugin_api::conformance::Check;
 use mur_plugin_api::{Class, HeaderInfo, Kind};
 
+use super::approve::{Approved, Candidate, Grounds, Trusted};
 use super::call::Caller;
 use super::catalog::{self, Pinned};
 use super::library::Library;
+use super::publishers::{self, Publisher};
 use super::{Settings, Sink, Store, check, pin, sink, store, trust};
 use crate::diagnostics::{Diagnostic, Result, codes};
 use crate::paths::{MurmurHome, install_dir};
@@ -30,6 +32,7 @@ pub struct Registry {
     dir: Option<PathBuf>,
     first_party: OnceLock<Result<Vec<Pinned>>>,
     operator: OnceLock<Result<Vec<Pinned>>>,
+    publishers: OnceLock<Result<Vec<Publisher>>>,
     loaded: BTreeMap<(Kind, String), Library>,
     containment: Mutex<BTreeMap<Class, OwnedFd>>,
 }
@@ -49,8 +52,8 @@ pub struct Listed {
     pub class: String,
     /// Whether it is the host's own.
     pub first_party: bool,
-    /// Why it would not be loaded.
-    pub refused: Option<Diagnostic>,
+    /// Why it is trusted, or why it would not be loaded.
+    pub trusted: Result<Trusted>,
 }
 
 impl Registry {
@@ -67,17 +70,19 @@ impl Registry {
             dir,
             first_party: OnceLock::new(),
             operator: OnceLock::new(),
+            publishers: OnceLock::new(),
             loaded: BTreeMap::new(),
             containment: Mutex::default(),
         }
     }
 
-    /// Opens an artifact store: the pinned store plugin of that name, with its configuration as a JSON object.
+    /// Opens an artifact store: the pinned store plugin of that name, or the pinned or signed library at that absolute
+    /// path, with its configuration as a JSON object.
     pub fn store(&mut self, name: &str, config: serde_json::Value) -> Result<Arc<dyn Store>> {
         store::open(&self.library(Kind::Store, name)?, &config)
     }
 
-    /// Makes a trace sink: the pinned sink plugin of that name, with its configuration as a JSON object.
+    /// Makes a trace sink, named as a store is, with its configuration as a JSON object.
     pub fn sink(&mut self, name: &str, config: serde_json::Value) -> Result<Box<dyn Sink>> {
         sink::open(&self.library(Kind::Sink, name)?, &config)
     }
@@ -94,14 +99,14 @@ impl Registry {
         if let Some(fd) = known.get(&class) {
             return copy(fd);
         }
-        let pinned = self.for_class(class)?;
-        let (opened, header) = pinned.open()?;
+        let name = self.settings.containment.get(&class).map_or(class.as_str(), String::as_str);
+        let Approved { opened, header, .. } = self.approved(Kind::Containment, name)?;
         if header.class != class.as_str() {
             return Err(Diagnostic::new(
                 codes::E_PLG_006,
                 format!(
                     "plugin library {} ({} {}) serves class '{}', not '{class}'",
-                    pinned.path.display(),
+                    opened.path.display(),
                     header.name,
                     header.version,
                     header.class
@@ -120,22 +125,32 @@ impl Registry {
     pub fn list(&self) -> Result<Vec<Listed>> {
         let mut listed: Vec<Listed> = Vec::new();
         for (first_party, pins) in [(true, self.first_party()?), (false, self.operator()?)] {
-            listed.extend(pins.iter().map(|pinned| Listed {
-                path: pinned.path.clone(),
-                kind: Some(pinned.pin.kind),
-                name: pinned.pin.name.clone(),
-                version: pinned.pin.version.clone(),
-                class: pinned.pin.class.clone(),
-                first_party,
-                refused: pinned.open().err(),
-            }));
+            listed.extend(pins.iter().map(|pinned| self.listed(Candidate::pinned(pinned, first_party))));
         }
         for path in self.found() {
             if listed.iter().all(|known| known.path != path) {
-                listed.push(unpinned(path));
+                listed.push(self.listed(Candidate { path, pin: None, first_party: false }));
             }
         }
         Ok(listed)
+    }
+
+    fn listed(&self, candidate: Candidate) -> Listed {
+        let approved = self.approve(&candidate);
+        let Candidate { path, pin, first_party } = candidate;
+        let header = match &approved {
+            Ok(approved) => Ok(approved.header.clone()),
+            Err(_) => trust::open_library(&path).and_then(|opened| opened.header()),
+        };
+        // What is wrong with a file itself says more than that nobody trusts it.
+        let fault = header.as_ref().err().filter(|_| pin.is_none()).cloned();
+        let trusted = fault.map_or_else(|| approved.map(|approved| approved.by), Err);
+        let (kind, name, version, class) = match (pin, header) {
+            (Some(Pinned { pin, .. }), _) => (Some(pin.kind), pin.name, pin.version, pin.class),
+            (None, Ok(info)) => (Some(info.kind), info.name, info.version, info.class),
+            (None, Err(_)) => (None, String::new(), String::new(), String::new()),
+        };
+        Listed { path, kind, name, version, class, first_party, trusted }
     }
 
     /// Pins a library in the operator's lock.
@@ -143,16 +158,44 @@ impl Registry {
         pin::pin(&self.home, self.first_party()?, file)
     }
 
+    /// The publishers the operator trusts.
+    pub fn publishers(&self) -> Result<&[Publisher]> {
+        self.publishers.get_or_init(|| publishers::read(&self.home)).as_deref().map_err(Clone::clone)
+    }
+
+    /// Trusts a publisher, by a name of the operator's choice and the text of a public key.
+    pub fn trust_publisher(&self, name: &str, key: &str) -> Result<Publisher> {
+        publishers::add(&self.home, name, key)
+    }
+
+    /// Trusts a publisher no longer.
+    pub fn remove_publisher(&self, name: &str) -> Result<Publisher> {
+        publishers::remove(&self.home, name)
+    }
+
     /// Loads one library as a session would and runs the conformance kit against it; `scratch` is an empty directory.
-    pub fn check(&self, file: &Path, scratch: &Path, config: Option<String>) -> Result<(HeaderInfo, Vec<Check>)> {
+    /// With `anyway` also one that nothing speaks for: this is the only place where that is possible.
+    pub fn check(
+        &self,
+        file: &Path,
+        scratch: &Path,
+        config: Option<String>,
+        anyway: bool,
+    ) -> Result<(HeaderInfo, Vec<Check>)> {
         let path = std::fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
-        // What is wrong with the file itself says more than that nobody pinned it.
-        let info = trust::open_library(&path)?.header()?;
-        let pinned = self.pinned_at(&path)?.ok_or_else(|| not_pinned(&path))?;
+        // What is wrong with the file itself says more than that nobody trusts it.
+        let opened = trust::open_library(&path)?;
+        let header = opened.header()?;
+        let (opened, info) = if anyway {
+            (opened, header)
+        } else {
+            let Approved { opened, header, .. } = self.approve(&self.at(&path)?)?;
+            (opened, header)
+        };
         let caller = Caller::new(&info);
         let scratch = scratch.to_owned();
+        let header = info.clone();
         let checks = caller.call_plain("check", CHECK, move || {
-            let (opened, header) = pinned.open()?;
             check::run(&Library::load(opened, header)?, &scratch, config.as_deref())
         })??;
         Ok((info, checks))
@@ -164,12 +207,35 @@ impl Registry {
         if let Some(library) = self.loaded.get(&key) {
             return Ok(library.clone());
         }
-        let (opened, header) = self.pinned(kind, name)?.open()?;
+        let Approved { opened, header, .. } = self.approved(kind, name)?;
         // Loading runs the plugin's code, so it is a call like any other.
         let caller = Caller::new(&header);
         let library = caller.call_plain("load", LOAD, move || Library::load(opened, header))??;
         self.loaded.insert(key, library.clone());
         Ok(library)
+    }
+
+    /// The library of a kind that is configured by name or absolute path, judged.
+    fn approved(&self, kind: Kind, name: &str) -> Result<Approved> {
+        let candidate = if name.starts_with('/') {
+            let path = Path::new(name);
+            self.at(&std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()))?
+        } else {
+            self.named(kind, name)?
+        };
+        let approved = self.approve(&candidate)?;
+        if approved.header.kind != kind {
+            let HeaderInfo { kind: is, name, version, .. } = &approved.header;
+            let path = candidate.path.display();
+            let what = format!("plugin library {path} is {is} '{name}' {version}, not a {kind}");
+            return Err(Diagnostic::new(codes::E_PLG_006, what)
+                .hint("correct stores, sinks or plugins.containment in ~/.murmur/config.yaml"));
+        }
+        Ok(approved)
+    }
+
+    fn approve(&self, candidate: &Candidate) -> Result<Approved> {
+        candidate.approve(&Grounds { first_party: self.first_party()?, publishers: &|| self.publishers() })
     }
 
     fn first_party(&self) -> Result<&[Pinned]> {
@@ -183,34 +249,24 @@ impl Registry {
     }
 
     /// The pin of a name: the host's own plugins first, whose names nobody can take.
-    fn pinned(&self, kind: Kind, name: &str) -> Result<Pinned> {
+    fn named(&self, kind: Kind, name: &str) -> Result<Candidate> {
         let named = |pins: &[Pinned]| pins.iter().find(|one| one.pin.kind == kind && one.pin.name == name).cloned();
         if let Some(own) = named(self.first_party()?) {
-            return Ok(own);
+            return Ok(Candidate::pinned(&own, true));
         }
-        named(self.operator()?).ok_or_else(|| self.unknown(kind, name))
+        let pinned = named(self.operator()?).ok_or_else(|| self.unknown(kind, name))?;
+        Ok(Candidate::pinned(&pinned, false))
     }
 
-    fn pinned_at(&self, path: &Path) -> Result<Option<Pinned>> {
+    /// The library at a path, with its pin if it has one.
+    fn at(&self, path: &Path) -> Result<Candidate> {
         let same =
             |one: &&Pinned| one.path == path || std::fs::canonicalize(&one.path).is_ok_and(|found| found == path);
-        let at = |pins: &[Pinned]| pins.iter().find(same).cloned();
-        match at(self.first_party()?) {
-            Some(own) => Ok(Some(own)),
-            None => Ok(at(self.operator()?)),
+        if let Some(own) = self.first_party()?.iter().find(same) {
+            return Ok(Candidate::pinned(own, true));
         }
-    }
-
-    fn for_class(&self, class: Class) -> Result<Pinned> {
-        match self.settings.containment.get(&class) {
-            Some(path) if path.starts_with('/') => {
-                let path = Path::new(path);
-                let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-                self.pinned_at(&path)?.ok_or_else(|| not_pinned(&path))
-            }
-            Some(name) => self.pinned(Kind::Containment, name),
-            None => self.pinned(Kind::Containment, class.as_str()),
-        }
+        let pin = self.operator()?.iter().find(same).cloned();
+        Ok(Candidate { path: path.to_owned(), pin, first_party: false })
     }
 
     fn unknown(&self, kind: Kind, name: &str) -> Diagnostic {
@@ -234,23 +290,9 @@ impl Registry {
             .filter(|path| path.extension().is_some_and(|extension| extension == "so"))
             .collect();
         found.extend(self.settings.containment.values().filter(|text| text.starts_with('/')).map(PathBuf::from));
+        found.extend_from_slice(&self.settings.named);
         found.sort();
         found.dedup();
         found
     }
-}
-
-fn unpinned(path: PathBuf) -> Listed {
-    let header = trust::open_library(&path).and_then(|opened| opened.header());
-    let (kind, name, version, class) = match &header {
-        Ok(info) => (Some(info.kind), info.name.clone(), info.version.clone(), info.class.clone()),
-        Err(_) => (None, String::new(), String::new(), String::new()),
-    };
-    let refused = Some(header.err().unwrap_or_else(|| not_pinned(&path)));
-    Listed { path, kind, name, version, class, first_party: false, refused }
-}
-
-fn not_pinned(path: &Path) -> Diagnostic {
-    Diagnostic::new(codes::E_PLG_001, format!("plugin library {} is not pinned, so it is not loaded", path.display()))
-        .hint(format!("if you trust it as mur itself, pin it with 'mur plugin trust {}'", path.display()))
 }

@@ -61,10 +61,10 @@ fn every_first_party_plugin_passes_the_conformance_kit() {
     let listed = registry.list().unwrap();
     assert_eq!(listed.len(), 4);
     for (index, one) in listed.iter().enumerate() {
-        assert_eq!(one.refused, None, "{}", one.name);
+        assert_eq!(one.trusted, Ok(Trusted::FirstParty), "{}", one.name);
         let scratch = home.path().join(format!("scratch{index}"));
         fs::create_dir(&scratch).unwrap();
-        let (info, checks) = registry.check(&one.path, &scratch, None).unwrap();
+        let (info, checks) = registry.check(&one.path, &scratch, None, false).unwrap();
         assert_eq!(info.name, one.name);
         assert!(checks.len() >= 6, "{}: {checks:?}", one.name);
         for check in checks {
@@ -90,7 +90,8 @@ fn a_containment_library_is_checked_for_its_class_and_handed_over() {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("lib");
     install(&dir, &["libmur_containment_advisory.so"]);
-    let settings = Settings { containment: BTreeMap::from([(Class::Scoped, "advisory".to_owned())]) };
+    let settings =
+        Settings { containment: BTreeMap::from([(Class::Scoped, "advisory".to_owned())]), ..Settings::default() };
     let registry = Registry::with_dir(&MurmurHome::at(home.path().to_owned()), &settings, Some(dir));
     let one = registry.containment_library(Class::Advisory).unwrap();
     let again = registry.containment_library(Class::Advisory).unwrap();
@@ -111,7 +112,7 @@ fn an_operator_pins_a_library_of_another_name_and_never_one_of_mur_s_own() {
     fs::set_permissions(&copy, fs::Permissions::from_mode(0o600)).unwrap();
     fs::set_permissions(home.path(), fs::Permissions::from_mode(0o700)).unwrap();
     assert_eq!(registry.trust(&copy).unwrap_err().code(), codes::E_PLG_001);
-    assert_eq!(registry.check(&copy, home.path(), None).unwrap_err().code(), codes::E_PLG_001);
+    assert_eq!(registry.check(&copy, home.path(), None, false).unwrap_err().code(), codes::E_PLG_001);
     // Without first-party plugins the name is free.
     let bare = Registry::with_dir(&MurmurHome::at(home.path().to_owned()), &Settings::default(), None);
     let pinned = bare.trust(&copy).unwrap();

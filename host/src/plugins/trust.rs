@@ -1,10 +1,9 @@
-//! Whether a file may be loaded: who can change it, and whether it is the one that was pinned.
+//! Whether a file may be used: who can change it, and what its bytes are.
 //!
 //! A library is opened once, beneath its directory, without following a link; everything else (digest, header, loading)
 //! uses that descriptor, so the file that was checked is the file that runs.
 
 use std::ffi::OsStr;
-use std::fmt::Write as _;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
@@ -13,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use mur_plugin_api::HeaderInfo;
 use mur_plugin_api::elf;
+use mur_plugin_api::signature::to_hex;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
 use sha2::{Digest, Sha256};
@@ -28,6 +28,8 @@ pub(super) struct Opened {
     pub(super) path: PathBuf,
     pub(super) file: File,
     pub(super) size: u64,
+    what: &'static str,
+    unreadable: Code,
 }
 
 /// Opens a plugin library (`E-PLG-002`, `E-PLG-003`).
@@ -43,7 +45,17 @@ pub(super) fn open_lock(path: &Path) -> Result<Option<Opened>> {
     open(path, "plugin lock", codes::E_PLG_007)
 }
 
-fn open(path: &Path, what: &str, unreadable: Code) -> Result<Option<Opened>> {
+/// Opens a signature; `None` when there is none (`E-PLG-002`, `E-PLG-008`).
+pub(super) fn open_signature(path: &Path) -> Result<Option<Opened>> {
+    open(path, "plugin signature", codes::E_PLG_008)
+}
+
+/// Opens the operator's list of publishers; `None` when there is none (`E-PLG-002`, `E-PLG-007`).
+pub(super) fn open_publishers(path: &Path) -> Result<Option<Opened>> {
+    open(path, "list of publishers", codes::E_PLG_007)
+}
+
+fn open(path: &Path, what: &'static str, unreadable: Code) -> Result<Option<Opened>> {
     let fault = |error: io::Error| {
         Diagnostic::new(unreadable, format!("{what} {} cannot be read: {error}", path.display()))
             .hint("it must be a plain file that you can read")
@@ -63,7 +75,7 @@ fn open(path: &Path, what: &str, unreadable: Code) -> Result<Option<Opened>> {
         return Err(fault(io::Error::other("it is not a plain file")));
     }
     let size = u64::try_from(stat.st_size).unwrap_or(0);
-    Ok(Some(Opened { path: path.to_owned(), file, size }))
+    Ok(Some(Opened { path: path.to_owned(), file, size, what, unreadable }))
 }
 
 enum Refused {
@@ -140,12 +152,7 @@ impl Opened {
                 return Err(self.unusable("is larger than any plugin"));
             }
         }
-        let mut text = String::with_capacity(64);
-        for byte in hasher.finalize() {
-            // Writing to a String cannot fail.
-            let _ = write!(text, "{byte:02x}");
-        }
-        Ok(text)
+        Ok(to_hex(&hasher.finalize()))
     }
 
     /// What the library says it is, read from the file without running any of it (`E-PLG-003`, `E-PLG-004`).
@@ -159,8 +166,10 @@ impl Opened {
 
     /// Reads the whole of a small text file.
     pub(super) fn read_small(&self, limit: u64) -> Result<Vec<u8>> {
-        let fault =
-            |why: String| Diagnostic::new(codes::E_PLG_007, format!("plugin lock {} {why}", self.path.display()));
+        let fault = |why: String| {
+            Diagnostic::new(self.unreadable, format!("{} {} {why}", self.what, self.path.display()))
+                .hint("it must be a plain file that you can read")
+        };
         if self.size > limit {
             return Err(fault(format!("is larger than {limit} bytes")));
         }
