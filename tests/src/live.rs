@@ -7,6 +7,7 @@ pub mod formation;
 pub mod home;
 pub mod proc;
 pub mod run;
+pub mod soak;
 pub mod trace;
 
 pub use capsule::Capsule;

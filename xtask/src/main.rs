@@ -1,4 +1,4 @@
-//! The project's only build script: `cargo xtask demo | test | bench | dist | guests | fuzz`.
+//! The project's only build script: `cargo xtask demo | test | bench | soak | dist | guests | fuzz`.
 //!
 //! Each command does all of its own set-up, and says what it finds, installs and builds.
 
@@ -11,6 +11,7 @@ mod dist;
 mod fuzz;
 mod guests;
 mod sh;
+mod soak;
 mod suite;
 mod toolchain;
 
@@ -19,6 +20,8 @@ const USAGE: &str = "usage: cargo xtask <command>
   demo              build, then launch the counting house: three members, one real task
   test              everything that must hold: format, lints, all suites, the demo once
   bench [--runs N]  measure the budget on a release build and print a table
+  soak [--launches N] [--minutes M] [--release]
+                    launch in a row, and hold a formation under tasks, watching for what is left or grows
   dist [--release]  build mur, its plugins and artifacts into target/dist/<profile>
   guests            build the WASM artifacts alone
   fuzz [TARGET [SECONDS]]
@@ -35,6 +38,7 @@ fn main() -> ExitCode {
         ["demo", rest @ ..] => demo::demo(rest),
         ["test"] => suite::test(),
         ["bench", rest @ ..] => bench::bench(rest),
+        ["soak", rest @ ..] => soak::soak(rest),
         ["dist"] => dist::dist(dist::Profile::Debug).map(|dist| sh::say(&format!("ready: {}", dist.root.display()))),
         ["dist", "--release"] => {
             dist::dist(dist::Profile::Release).map(|dist| sh::say(&format!("ready: {}", dist.root.display())))
