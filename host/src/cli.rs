@@ -44,6 +44,8 @@ commands! {
     Run run;
     /// Check a capsule project or a roster and what this host can back
     Doctor doctor;
+    /// Show a roster, or explain whether one member may call another
+    Roster roster;
     /// Write a new roster with its member sources
     New new;
     /// Pack an artifact into a .mur.zip

@@ -4,12 +4,16 @@
 //! value, and the entry layer prints it once.
 
 pub mod codes;
+mod nearest;
 pub mod output;
+mod wire;
 
 use std::borrow::Cow;
 use std::fmt;
 
 pub use codes::Code;
+pub use nearest::nearest;
+use serde::{Deserialize, Serialize};
 
 /// The result every fallible function of the host returns.
 pub type Result<T> = std::result::Result<T, Diagnostic>;
@@ -31,7 +35,8 @@ pub struct Place {
 }
 
 /// One error or warning: a code, what happened, what to do next, and where.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "wire::Wire", try_from = "wire::Wire")]
 pub struct Diagnostic {
     code: Code,
     message: String,

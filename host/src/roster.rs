@@ -6,9 +6,14 @@
 pub mod admission;
 pub mod admit;
 mod check;
+pub mod explain;
 mod read;
 pub mod scaffold;
+pub mod survey;
+pub mod view;
 mod warning;
+
+use std::collections::HashMap;
 
 use crate::artifacts::name::{ArtifactName, Version};
 use crate::diagnostics::{Diagnostic, Result, codes};
@@ -72,6 +77,17 @@ pub struct Rule {
     to_marks: Vec<Mark>,
 }
 
+/// One place that writes an edge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Index into `reachability`.
+    pub rule: usize,
+    /// Index into the rule's `to`.
+    pub position: usize,
+    /// 1-based line of the file.
+    pub line: u32,
+}
+
 /// What checks 2 to 5 settle: names are members, and who is the entry member.
 #[derive(Debug)]
 pub struct Checked {
@@ -98,6 +114,33 @@ impl Roster {
     /// `E-ROS-003`, `E-ROS-002`, `E-ROS-004`, `E-ROS-008`.
     pub fn check(&self) -> Result<Checked> {
         check::check(self)
+    }
+
+    /// Where the rules write the edge from one member to another: every place, in the order written.
+    pub fn written(&self, from: &str, to: &str) -> Vec<Written> {
+        let Reachability::Rules(rules) = &self.reachability else { return Vec::new() };
+        let own = rules.iter().enumerate().filter(|(_, rule)| rule.from == from);
+        own.flat_map(|(index, rule)| {
+            let names = rule.to.iter().zip(&rule.to_marks).enumerate();
+            names.filter(|(_, (name, _))| *name == to).map(move |(position, (_, mark))| Written {
+                rule: index,
+                position,
+                line: mark.line,
+            })
+        })
+        .collect()
+    }
+
+    /// The line of every edge the rules write, by its members' names; an edge written twice by its first line.
+    pub fn lines(&self) -> HashMap<(&str, &str), u32> {
+        let Reachability::Rules(rules) = &self.reachability else { return HashMap::new() };
+        let mut lines = HashMap::new();
+        for rule in rules {
+            for (to, mark) in rule.to.iter().zip(&rule.to_marks) {
+                lines.entry((rule.from.as_str(), to.as_str())).or_insert(mark.line);
+            }
+        }
+        lines
     }
 
     /// A diagnostic about this roster, placed in it.

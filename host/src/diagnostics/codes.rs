@@ -125,6 +125,7 @@ codes! {
     E_ROS_006 "E-ROS-006" "the roster has edges and a member's door asks nobody who they are";
     E_ROS_007 "E-ROS-007" "a member's capsule cannot be taken from the stores";
     E_ROS_008 "E-ROS-008" "a rule of the roster calls the entry member";
+    E_ROS_009 "E-ROS-009" "the roster has no member of that name";
     E_RUN_001 "E-RUN-001" "a component failed, did not compile, or crossed one of its limits";
     E_RUN_002 "E-RUN-002" "a component imports something this host does not provide";
     E_RUN_003 "E-RUN-003" "the lock cannot be read, or lacks what this launch needs";

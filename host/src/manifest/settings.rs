@@ -169,6 +169,11 @@ impl Default for Lifecycle {
 }
 
 impl Lifecycle {
+    /// Whether a session goes on after a task.
+    pub fn goes_on(&self) -> bool {
+        self.task_acceptance == Acceptance::Queue && self.after_task == AfterTask::Sleep
+    }
+
     /// Tasks held at once: none 0, single 1, queue its depth and one more.
     pub fn holds(&self) -> usize {
         match self.task_acceptance {

@@ -9,7 +9,7 @@ use super::{Checked, Member, Roster, warning};
 use crate::artifacts::lock::{Bound, Lock};
 use crate::artifacts::name::{Digest, LOCAL_SCOPE};
 use crate::diagnostics::{Diagnostic, Result, codes};
-use crate::manifest::{Capsule, Lifecycle, Retain};
+use crate::manifest::{Capsule, Retain};
 
 /// An admitted roster, bound to the bytes that were read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -33,19 +33,25 @@ impl Admitted {
     /// The members `from` may call, in roster order.
     pub fn callees(&self, from: usize) -> Box<dyn Iterator<Item = usize> + '_> {
         match &self.reach {
-            Reach::All if self.members.get(from).is_some_and(|member| member.serves_peers) => Box::new(
-                self.members
-                    .iter()
-                    .enumerate()
-                    .filter(move |(to, member)| *to != from && member.serves_peers && !member.entry)
-                    .map(|(to, _)| to),
-            ),
-            Reach::All => Box::new(std::iter::empty()),
+            Reach::All => Box::new((0..self.members.len()).filter(move |to| self.may_call(from, *to))),
             Reach::Rules(edges) => {
                 let first = edges.partition_point(|edge| (edge.0 as usize) < from);
                 Box::new(
                     edges[first..].iter().take_while(move |edge| edge.0 as usize == from).map(|edge| edge.1 as usize),
                 )
+            }
+        }
+    }
+
+    /// Whether there is an edge.
+    pub fn may_call(&self, from: usize, to: usize) -> bool {
+        match &self.reach {
+            Reach::All => {
+                let serves = |index: usize| self.members.get(index).is_some_and(|member| member.serves_peers);
+                from != to && serves(from) && serves(to) && !self.members[to].entry
+            }
+            Reach::Rules(edges) => {
+                edges.binary_search_by(|edge| (edge.0 as usize, edge.1 as usize).cmp(&(from, to))).is_ok()
             }
         }
     }
@@ -104,6 +110,12 @@ pub struct AdmittedMember {
 /// A member more members may call than it holds tasks at once (`W-ROS-001`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Crowded {
+    /// Its index.
+    pub member: usize,
+    /// How many members may call it.
+    pub callers: usize,
+    /// The `lifecycle.queue_depth` that holds one task of each.
+    pub queue_depth: usize,
     /// The message, without code, prefix and link.
     pub message: String,
     /// What to change, for `mur doctor`.
@@ -144,45 +156,61 @@ pub struct Reason {
 /// `E-ROS-007`, `E-REG-005`, `E-ROS-005`, `E-ROS-006`: the first fault in the order of checks; `E-RUN-003` for a lock
 /// that cannot be read.
 pub fn admit(roster: &Roster, checked: Checked, source: &mut dyn Source) -> Result<Admitted> {
-    let installed = installed(roster, source)?;
-    let members =
-        roster.members.iter().zip(&installed).map(|(member, installed)| admitted(member, installed)).collect();
-    let reach = match checked.edges {
-        None => Reach::All,
-        Some(edges) => Reach::Rules(edges),
-    };
+    let mut lookup = Lookup::new(source);
+    let installed: Vec<Rc<Installed>> =
+        (0..roster.members.len()).map(|index| lookup.member(roster, index)).collect::<Result<_>>()?;
+    let members = roster.members.iter().zip(&installed).map(|(member, found)| admitted(member, found)).collect();
     let retain = installed[checked.entry].capsule.trace.retain;
-    let mut admitted = Admitted { members, reach, warnings: Vec::new(), retain };
-    called_members_serve(roster, &admitted)?;
-    doors_authenticate(roster, &admitted)?;
-    let lifecycles: Vec<Lifecycle> = installed.into_iter().map(|member| member.capsule.lifecycle.clone()).collect();
+    let mut admitted = Admitted { members, reach: checked.reach(), warnings: Vec::new(), retain };
+    formed(roster, &admitted)?;
+    let lifecycles: Vec<_> = installed.iter().map(|member| Some(&member.capsule.lifecycle)).collect();
     admitted.warnings = warning::crowded(&admitted, &lifecycles);
     Ok(admitted)
 }
 
-/// Check 6: each member in turn is installed and agrees with the lock. Members of one coordinate share what was read.
-fn installed(roster: &Roster, source: &mut dyn Source) -> Result<Vec<Rc<Installed>>> {
-    let mut seen: HashMap<(&str, &str), Rc<Installed>> = HashMap::with_capacity(roster.members.len());
-    let mut lock: Option<Option<Lock>> = None;
-    let mut all = Vec::with_capacity(roster.members.len());
-    for (index, member) in roster.members.iter().enumerate() {
+impl Checked {
+    /// The edges as an admitted roster has them.
+    pub(super) fn reach(self) -> Reach {
+        self.edges.map_or(Reach::All, Reach::Rules)
+    }
+}
+
+/// Checks 7 and 8, which take the members together.
+pub(super) fn formed(roster: &Roster, admitted: &Admitted) -> Result<()> {
+    called_members_serve(roster, admitted)?;
+    doors_authenticate(roster, admitted)
+}
+
+/// Check 6, one member at a time. Members of one coordinate share what was read.
+pub(super) struct Lookup<'r, 's> {
+    source: &'s mut dyn Source,
+    seen: HashMap<(&'r str, &'r str), Rc<Installed>>,
+    lock: Option<Option<Lock>>,
+}
+
+impl<'r, 's> Lookup<'r, 's> {
+    pub(super) fn new(source: &'s mut dyn Source) -> Self {
+        Self { source, seen: HashMap::new(), lock: None }
+    }
+
+    /// The member is installed and agrees with the lock.
+    pub(super) fn member(&mut self, roster: &'r Roster, index: usize) -> Result<Rc<Installed>> {
+        let member = &roster.members[index];
         let coordinate = (member.capsule.as_str(), member.version.as_str());
-        if let Some(known) = seen.get(&coordinate) {
-            all.push(Rc::clone(known));
-            continue;
+        if let Some(known) = self.seen.get(&coordinate) {
+            return Ok(Rc::clone(known));
         }
-        let installed = source.installed(member).map_err(|reason| not_installed(roster, index, &reason))?;
-        if lock.is_none() {
-            lock = Some(source.lock()?);
+        let installed = self.source.installed(member).map_err(|reason| not_installed(roster, index, &reason))?;
+        if self.lock.is_none() {
+            self.lock = Some(self.source.lock()?);
         }
-        if let Some(Some(lock)) = &lock {
+        if let Some(Some(lock)) = &self.lock {
             lock.agrees(&installed.bound).map_err(|conflict| unlike_lock(roster, index, &conflict))?;
         }
         let installed = Rc::new(installed);
-        seen.insert(coordinate, Rc::clone(&installed));
-        all.push(installed);
+        self.seen.insert(coordinate, Rc::clone(&installed));
+        Ok(installed)
     }
-    Ok(all)
 }
 
 fn not_installed(roster: &Roster, index: usize, reason: &Reason) -> Diagnostic {
@@ -212,7 +240,7 @@ fn unlike_lock(roster: &Roster, index: usize, conflict: &Diagnostic) -> Diagnost
         .hint("change the member's version, or remove the stale entry from murmur.lock and install again")
 }
 
-fn admitted(member: &Member, installed: &Installed) -> AdmittedMember {
+pub(super) fn admitted(member: &Member, installed: &Installed) -> AdmittedMember {
     AdmittedMember {
         name: member.name.clone(),
         capsule: member.capsule.as_str().to_owned(),

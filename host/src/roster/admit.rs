@@ -16,10 +16,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
-pub use parent::admit_in_child;
+pub use parent::{admit_in_child, survey_in_child};
 
 use super::admission::{self, Admitted};
-use crate::diagnostics::{Code, Diagnostic, Place, Result, codes};
+use super::survey::{self, Survey};
+use crate::diagnostics::{Diagnostic, Result};
 use crate::paths::MurmurHome;
 
 /// Largest request: a roster of [`super::MAX_BYTES`] in base64, a path, and what is around them.
@@ -33,11 +34,14 @@ const MAX_ANSWER: usize = 256 << 20;
 struct Request {
     project: String,
     text: String,
+    /// The whole roster is to be looked at, admitted or not.
+    #[serde(default)]
+    survey: bool,
 }
 
 impl Request {
-    fn new(project: &Path, text: &[u8]) -> Self {
-        Self { project: STANDARD.encode(project.as_os_str().as_bytes()), text: STANDARD.encode(text) }
+    fn new(project: &Path, text: &[u8], survey: bool) -> Self {
+        Self { project: STANDARD.encode(project.as_os_str().as_bytes()), text: STANDARD.encode(text), survey }
     }
 
     fn open(&self) -> Option<(PathBuf, Vec<u8>)> {
@@ -51,42 +55,8 @@ impl Request {
 #[serde(rename_all = "lowercase")]
 enum Answer {
     Admitted(Admitted),
-    Refused(Refusal),
-}
-
-/// A diagnostic between two processes.
-#[derive(Serialize, Deserialize)]
-struct Refusal {
-    code: String,
-    message: String,
-    hint: Option<String>,
-    place: Option<(String, usize, usize, String)>,
-}
-
-impl From<Diagnostic> for Refusal {
-    fn from(diagnostic: Diagnostic) -> Self {
-        let place = diagnostic.place().map(|place| (place.file.clone(), place.line, place.column, place.text.clone()));
-        Self {
-            code: diagnostic.code().as_str().to_owned(),
-            message: diagnostic.message().to_owned(),
-            hint: diagnostic.hint_text().map(str::to_owned),
-            place,
-        }
-    }
-}
-
-impl From<Refusal> for Diagnostic {
-    fn from(refusal: Refusal) -> Self {
-        let code = Code::find(&refusal.code).unwrap_or(codes::E_ROS_007);
-        let mut diagnostic = Self::new(code, refusal.message);
-        if let Some(hint) = refusal.hint {
-            diagnostic = diagnostic.hint(hint);
-        }
-        if let Some((file, line, column, text)) = refusal.place {
-            diagnostic = diagnostic.at(Place { file, line, column, text });
-        }
-        diagnostic
-    }
+    Surveyed(Survey),
+    Refused(Diagnostic),
 }
 
 /// Entry of the hidden subcommand: 0 when an answer was given, whatever it says.
@@ -101,15 +71,12 @@ pub fn main() -> u8 {
     if !matches!(stdin.read(&mut [0]), Ok(0)) {
         return complain("mur __admit: something follows the request");
     }
-    let Some((project, text)) = serde_json::from_slice::<Request>(&request).ok().and_then(|request| request.open())
-    else {
+    let parsed = serde_json::from_slice::<Request>(&request).ok();
+    drop(request);
+    let Some((survey, (project, text))) = parsed.and_then(|request| Some((request.survey, request.open()?))) else {
         return complain("mur __admit: the request cannot be read");
     };
-    drop(request);
-    let answer = match admit(&project, &text) {
-        Ok(admitted) => Answer::Admitted(admitted),
-        Err(refusal) => Answer::Refused(refusal.into()),
-    };
+    let answer = answer(&project, &text, survey).unwrap_or_else(Answer::Refused);
     let sent = serde_json::to_vec(&answer).map_err(io::Error::other).and_then(|bytes| {
         let mut stdout = io::stdout().lock();
         frame::write(&mut stdout, &bytes)?;
@@ -126,11 +93,14 @@ fn complain(line: &str) -> u8 {
     1
 }
 
-/// Admits in this process: the structure first, then what loads plugins.
-fn admit(project: &Path, text: &[u8]) -> Result<Admitted> {
+/// Admits or surveys in this process: the structure first, then what loads plugins.
+fn answer(project: &Path, text: &[u8], survey: bool) -> Result<Answer> {
     let roster = super::parse(text)?;
     let checked = roster.check()?;
     let home = MurmurHome::from_env()?;
     let mut source = stores::StoreSource::open(&home, project)?;
-    admission::admit(&roster, checked, &mut source)
+    match survey {
+        true => Ok(Answer::Surveyed(survey::survey(&roster, checked, &mut source))),
+        false => admission::admit(&roster, checked, &mut source).map(Answer::Admitted),
+    }
 }

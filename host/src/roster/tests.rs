@@ -153,14 +153,14 @@ fn structure_is_checked_in_the_order_of_the_checks() {
 
 /// Stores of a test: manifests by coordinate.
 #[derive(Default)]
-struct Fake {
+pub(super) struct Fake {
     manifests: Vec<(String, String)>,
     lock: Option<Lock>,
     asked: usize,
 }
 
 impl Fake {
-    fn with(mut self, coordinate: &str, tail: &str) -> Self {
+    pub(super) fn with(mut self, coordinate: &str, tail: &str) -> Self {
         self.manifests.push((coordinate.to_owned(), format!("name: x\nversion: 1\n{tail}")));
         self
     }
@@ -190,8 +190,8 @@ impl Source for Fake {
     }
 }
 
-const SERVES: &str = "exports: {peer_tasks: {accept: true}}\n";
-const AUTH: &str = "network: {authentication: {scheme: bearer}}\n";
+pub(super) const SERVES: &str = "exports: {peer_tasks: {accept: true}}\n";
+pub(super) const AUTH: &str = "network: {authentication: {scheme: bearer}}\n";
 
 fn admitted(text: &str, source: &mut Fake) -> Result<Admitted> {
     let roster = parse(text.as_bytes())?;

@@ -6,12 +6,13 @@ use crate::manifest::{Acceptance, Lifecycle};
 /// Most callers a message names.
 const MAX_NAMED: usize = 10;
 
-/// Compares every called member's callers with the tasks it holds. Linear in members and edges.
-pub(super) fn crowded(admitted: &Admitted, lifecycles: &[Lifecycle]) -> Vec<Crowded> {
+/// Compares every called member's callers with the tasks it holds, where its lifecycle is known. Linear in members and
+/// edges.
+pub(super) fn crowded(admitted: &Admitted, lifecycles: &[Option<&Lifecycle>]) -> Vec<Crowded> {
     let callers = callers(admitted);
     let crowded = |(index, member): (usize, &AdmittedMember)| {
-        let callers = &callers[index];
-        (callers.count > member.holds).then(|| warning(admitted, index, callers, &lifecycles[index]))
+        let (callers, lifecycle) = (&callers[index], lifecycles[index]?);
+        (callers.count > member.holds).then(|| warning(admitted, index, callers, lifecycle))
     };
     admitted.members.iter().enumerate().filter_map(crowded).collect()
 }
@@ -66,6 +67,9 @@ fn warning(admitted: &Admitted, index: usize, callers: &Callers, lifecycle: &Lif
         _ => format!("lifecycle.task_acceptance: queue and lifecycle.queue_depth: {depth}"),
     };
     Crowded {
+        member: index,
+        callers,
+        queue_depth: depth,
         message: format!(
             "roster.yaml: member '{}' may be called by {callers} member{} ({}{more}) and holds {} task{} at once ({why}); \
              {setting} holds one of each",

@@ -9,7 +9,7 @@ use super::outcome::{ExitStatus, Fold, TaskOutcome};
 use super::tasks::{ActiveTask, Closing, Source};
 use super::watch::End;
 use crate::diagnostics::output;
-use crate::manifest::{Acceptance, AfterTask, Lifecycle};
+use crate::manifest::{Acceptance, Lifecycle};
 use crate::worker::LostWorker;
 
 /// The variable that sets the idle timeout, in seconds.
@@ -46,8 +46,7 @@ pub enum Wait {
 impl Mode {
     /// By the lifecycle, whether the launch brought a task, and whether a formation lifeline is held.
     pub fn of(lifecycle: &Lifecycle, has_task: bool, member: bool, idle: Duration) -> Self {
-        let queue = lifecycle.task_acceptance == Acceptance::Queue;
-        let sleeps = queue && lifecycle.after_task == AfterTask::Sleep;
+        let sleeps = lifecycle.goes_on();
         let wait = if has_task {
             Wait::Not
         } else if lifecycle.task_acceptance == Acceptance::None {
@@ -170,8 +169,8 @@ mod tests {
 
     #[test]
     fn what_is_waited_for_in_every_mode() {
+        use crate::manifest::AfterTask::{Exit, Sleep};
         use Acceptance::{None as Nothing, Queue, Single};
-        use AfterTask::{Exit, Sleep};
         let idle = Duration::from_secs(3);
         // Acceptance, after, has a task, member: how it waits, and whether it goes on.
         let table = [

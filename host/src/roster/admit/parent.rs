@@ -10,6 +10,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 
 use super::super::admission::Admitted;
+use super::super::survey::Survey;
 use super::{Answer, MAX_ANSWER, MAX_REQUEST, Request, frame};
 use crate::artifacts::archive::CEILING_VARIABLE;
 use crate::diagnostics::{Diagnostic, Result, codes};
@@ -29,8 +30,27 @@ const MAX_ACCOUNT: usize = 16 << 10;
 /// # Errors
 /// The diagnostic of admission; `E-ROS-007` naming what was being asked when the process died or overran.
 pub fn admit_in_child(project: &Path, text: &[u8]) -> Result<Admitted> {
-    let spawn = Spawn::mur().arg("__admit").stdio(Stream::Pipe, Stream::Pipe, Stream::Pipe).cwd("/");
-    admit_by(with_environment(spawn), project, text, Duration::from_secs(MAX_SECONDS))
+    match ask(child(), &Request::new(project, text, false), Duration::from_secs(MAX_SECONDS))? {
+        Answer::Admitted(admitted) => Ok(admitted),
+        Answer::Refused(refusal) => Err(refusal),
+        Answer::Surveyed(_) => Err(no_answer("answered another question", "")),
+    }
+}
+
+/// Looks at the whole of a roster in a process of its own, whether it is admitted or not.
+///
+/// # Errors
+/// Checks 1 to 5, `E-IO-003` for a configuration that cannot be read, and as [`admit_in_child`] when no answer came.
+pub fn survey_in_child(project: &Path, text: &[u8]) -> Result<Survey> {
+    match ask(child(), &Request::new(project, text, true), Duration::from_secs(MAX_SECONDS))? {
+        Answer::Surveyed(survey) => Ok(survey),
+        Answer::Refused(refusal) => Err(refusal),
+        Answer::Admitted(_) => Err(no_answer("answered another question", "")),
+    }
+}
+
+fn child() -> Spawn {
+    with_environment(Spawn::mur().arg("__admit").stdio(Stream::Pipe, Stream::Pipe, Stream::Pipe).cwd("/"))
 }
 
 /// The two variables admission reads; nothing else of the environment is its business.
@@ -43,14 +63,14 @@ fn with_environment(mut spawn: Spawn) -> Spawn {
     spawn
 }
 
-fn admit_by(spawn: Spawn, project: &Path, text: &[u8], bound: Duration) -> Result<Admitted> {
+fn ask(spawn: Spawn, request: &Request, bound: Duration) -> Result<Answer> {
     let could_not = |error: io::Error| {
         Diagnostic::new(
             codes::E_ROS_007,
             format!("roster.yaml: the process that admits it could not be started: {error}"),
         )
     };
-    let request = serde_json::to_vec(&Request::new(project, text)).map_err(|error| could_not(error.into()))?;
+    let request = serde_json::to_vec(request).map_err(|error| could_not(error.into()))?;
     if request.len() > MAX_REQUEST {
         return Err(could_not(io::Error::other("the roster is too large")));
     }
@@ -184,15 +204,14 @@ impl Exchange {
     }
 
     /// Ends the child, whatever happened, and says what came of it.
-    fn finish(self, outcome: std::result::Result<Vec<u8>, Failure>) -> Result<Admitted> {
+    fn finish(self, outcome: std::result::Result<Vec<u8>, Failure>) -> Result<Answer> {
         if outcome.is_err() {
             let _ = self.child.pidfd.signal(Signal::SIGKILL);
         }
         let exit = self.child.pidfd.reap();
         let failure = match outcome {
             Ok(bytes) => match serde_json::from_slice(&bytes) {
-                Ok(Answer::Admitted(admitted)) => return Ok(admitted),
-                Ok(Answer::Refused(refusal)) => return Err(refusal.into()),
+                Ok(answer) => return Ok(answer),
                 Err(error) => Failure::Io(error.into()),
             },
             Err(failure) => failure,
@@ -252,7 +271,7 @@ mod tests {
 
     fn child(script: &str, bound: Duration) -> Diagnostic {
         let spawn = Spawn::program("/bin/sh").args(["-c", script]).stdio(Stream::Pipe, Stream::Pipe, Stream::Pipe);
-        admit_by(spawn, Path::new("/"), &vec![b'x'; 1 << 20], bound).unwrap_err()
+        ask(spawn, &Request::new(Path::new("/"), &vec![b'x'; 1 << 20], false), bound).map(|_| ()).unwrap_err()
     }
 
     #[test]
