@@ -1,5 +1,5 @@
 //! Everything that leaves the machine or goes to a peer: allow-list, HTTP client, credential gateway, formation
-//! addresses. Provider keys live here and nowhere else.
+//! addresses, and the way out of a session's network namespace. Provider keys live here and nowhere else.
 //!
 //! A request takes one of three ways, decided by its authority before anything connects: the sender's own gateway
 //! (`127.0.0.1:9`), a member of the formation (`<name>.formation.invalid`), or a host of the sender's rules. Anything
@@ -9,6 +9,7 @@ pub mod client;
 pub mod gateway;
 mod message;
 pub mod peers;
+pub mod proxy;
 pub mod rules;
 pub mod secret;
 mod send;

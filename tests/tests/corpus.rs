@@ -8,6 +8,7 @@ type Reader = fn(&[u8]);
 const TARGETS: &[(&str, Reader)] = &[
     ("channel", mur::credentials::channel::fuzz_channel_line),
     ("config", mur::config::fuzz),
+    ("dns", mur::egress::proxy::dns::fuzz),
     ("envelope", mur::door::fuzz_envelope),
     ("frame", mur::worker::protocol::fuzz),
     ("lock", mur::artifacts::lock::fuzz_lock),

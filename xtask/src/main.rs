@@ -10,6 +10,7 @@ mod demo;
 mod dist;
 mod fuzz;
 mod guests;
+mod packages;
 mod sh;
 mod soak;
 mod suite;

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use crate::dist::{self, Profile};
-use crate::{Outcome, demo, sh};
+use crate::{Outcome, demo, packages, sh};
 
 /// Runs every step, the cheapest first, and stops at the first that fails.
 pub fn test() -> Outcome {
@@ -44,6 +44,7 @@ pub fn test() -> Outcome {
         Ok(())
     })?;
     let assembled = assembled.ok_or("nothing was assembled")?;
+    steps.run("programs of the suites", packages::of_the_suites)?;
     steps.run("suites", || {
         sh::run(
             sh::cargo(&root)

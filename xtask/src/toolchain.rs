@@ -10,7 +10,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::{Outcome, sh};
+use crate::{Outcome, packages, sh};
 
 /// The one target of all guests.
 pub const TARGET: &str = "wasm32-unknown-unknown";
@@ -38,17 +38,8 @@ pub fn find() -> Outcome<Toolchain> {
         }
         sh::say("rustup cannot add it");
     }
-    if sh::which("apt-get").is_some() && is_root() {
-        let packages = ["rustc-web", "rust-web-src", "lld"];
-        sh::say(&format!("installing {} with apt-get", packages.join(", ")));
-        let apt = || {
-            let mut apt = Command::new("apt-get");
-            apt.env("DEBIAN_FRONTEND", "noninteractive");
-            apt
-        };
-        // An outdated list is the usual reason for a failure; a fresh one costs seconds.
-        let _ = sh::run(apt().args(["update", "-q"]));
-        sh::run(apt().args(["install", "-y", "-q", "--no-install-recommends"]).args(packages))?;
+    if packages::can_install() {
+        packages::install(&["rustc-web", "rust-web-src", "lld"])?;
         if let Some(found) = from_sources() {
             return Ok(found);
         }
@@ -57,10 +48,6 @@ pub fn find() -> Outcome<Toolchain> {
         "there is no toolchain for WASM here. Install one of:\n  rustup target add {TARGET}\n  \
          apt-get install rustc-web rust-web-src lld   (Debian and Ubuntu, as root)"
     ))
-}
-
-fn is_root() -> bool {
-    sh::text_of(Command::new("id").arg("-u")).as_deref() == Some("0")
 }
 
 fn has_target() -> bool {

@@ -61,6 +61,11 @@ impl RuleSet {
     pub fn allow(&self, scheme: &str, host: &str, port: u16) -> bool {
         self.0.iter().any(|rule| rule.matches(scheme, host, port))
     }
+
+    /// Whether a plain connection to a host and port is let through: a scheme was folded into its rule's port.
+    pub fn allow_connection(&self, host: &str, port: u16) -> bool {
+        self.0.iter().any(|rule| rule.matches_address(host, port))
+    }
 }
 
 fn parse(entries: &[String]) -> Result<Vec<NetworkRule>> {

@@ -70,6 +70,13 @@ impl NetworkRule {
             && self.host.eq_ignore_ascii_case(host)
     }
 
+    /// Whether a connection to this host and port is allowed, whatever is spoken on it. A final dot of the rule's host
+    /// is not compared: a resolver drops it.
+    pub fn matches_address(&self, host: &str, port: u16) -> bool {
+        let own = self.host.strip_suffix('.').unwrap_or(&self.host);
+        self.port.is_none_or(|own| own == port) && own.eq_ignore_ascii_case(host)
+    }
+
     /// Whether everything `narrower` allows is allowed by this rule too.
     pub fn covers(&self, narrower: &Self) -> bool {
         self.host == narrower.host
