@@ -2,7 +2,8 @@
 //! was started or written.
 
 use mur_tests::live::capsule::{Capsule, roster};
-use mur_tests::live::{Home, Output};
+use mur_tests::live::formation::{lead, worker};
+use mur_tests::live::{Home, Output, trace};
 use serde_json::json;
 
 /// A roster of two members that only lacks its stores.
@@ -220,4 +221,127 @@ fn flags_that_belong_to_one_capsule_are_usage_errors() {
         args.extend_from_slice(flags);
         home.mur(&args).expect(2);
     }
+}
+
+#[test]
+fn a_run_without_the_flag_reads_no_roster() {
+    let home = Home::new();
+    home.write("roster.yaml", "this: is no roster");
+    let alone = Capsule::saying("alone", "here");
+    home.write("murmur.yaml", serde_json::to_string(&alone.manifest).unwrap());
+    home.mur(["run", "--task", "x"]).expect(0);
+    assert_eq!(trace::sessions(home.murmur().join("records")).len(), 1);
+}
+
+#[test]
+fn what_mur_new_writes_is_admitted_as_written_and_runs() {
+    let home = Home::new();
+    home.mur(["new", "--roster", "team"]).expect(0);
+    let project = home.project().join("team");
+    for member in ["lead", "worker"] {
+        let source = project.join(member);
+        assert!(source.join("murmur.yaml").is_file());
+        home.mur(["build".as_ref(), source.as_os_str()]).expect(0);
+        let archive = source.join(format!("team-{member}-0.1.0.mur.zip"));
+        home.mur(["install".as_ref(), archive.as_os_str(), "-g".as_ref()]).expect(0);
+    }
+    let args = |rest: &[&str]| {
+        let all = ["run", "--roster", "team"].iter().chain(rest);
+        all.map(|arg| (*arg).to_owned()).collect::<Vec<_>>()
+    };
+    // The lead serves no peers, and may call all the same.
+    let output = home.mur(args(&["--task", "say this"])).expect(0);
+    assert!(!output.stderr.contains("error["), "{}", output.stderr);
+    assert_eq!(trace::sessions(home.murmur().join("records")).len(), 2);
+}
+
+#[test]
+fn a_reachability_that_is_absent_empty_or_without_a_value_makes_no_edge() {
+    let home = Home::new();
+    let open = Capsule::saying("open", "x");
+    open.install(&home);
+    let text = "roster_version: 1\nmembers:\n  - {name: a, capsule: local/open, version: 1.0.0, entry: true}\n  - {name: \
+                b, capsule: local/open, version: 1.0.0, entry: }\n";
+    // `all` pairs nobody here, since nobody serves peers; and without an edge no door need authenticate.
+    for reachability in ["", "reachability: []\n", "reachability:\n", "reachability: all\n"] {
+        home.write("roster.yaml", format!("{text}{reachability}"));
+        let checked = home.mur(["doctor"]).expect(0);
+        assert!(checked.stdout.contains("reachability: none"), "{reachability}: {}", checked.stdout);
+    }
+}
+
+#[test]
+fn a_version_that_names_no_one_artifact_is_refused() {
+    let home = Home::new();
+    for version in ["latest", "stable", "edge", "''", "' '"] {
+        let text = SOUND.replace("version: 1.2.0", &format!("version: {version}"));
+        refused(&home, &text, "E-ROS-001", &["members[1].version", "roster.yaml:9:"]);
+    }
+}
+
+#[test]
+fn a_lock_binds_the_members_it_pins_and_no_others_and_is_never_written() {
+    let home = Home::new();
+    let (lead, worker) = (lead(), worker());
+    lead.install(&home);
+    worker.install(&home);
+    let pin = |name: &str, version: &str| {
+        format!(
+            "lock_version: 3\nartifacts:\n  - name: {name}\n    resolved_version: {version}\n    sha256:\n      any: \
+             \"{}\"\n    origin: operator\n",
+            "0".repeat(64)
+        )
+    };
+    let members = [("lead", &lead), ("coder", &worker)];
+    home.write("roster.yaml", roster(&members, json!([{"from": "lead", "to": ["coder"]}])));
+    // Another version, under the same name.
+    home.write("murmur.lock", pin("local/worker", "9.9.9"));
+    let output = home.mur(["run", "--roster", "--task", "x"]).refused("E-REG-005");
+    assert!(output.stderr.contains("9.9.9") && output.stderr.contains("'coder'"), "{}", output.stderr);
+    // A pin of something else.
+    let lock = pin("local/stranger", "1.0.0");
+    home.write("murmur.lock", &lock);
+    let checked = home.mur(["doctor"]).expect(0);
+    assert!(checked.stdout.contains("lead → coder"), "{}", checked.stdout);
+    assert_eq!(std::fs::read_to_string(home.project().join("murmur.lock")).unwrap(), lock);
+}
+
+#[test]
+fn the_projects_store_comes_before_the_global_one_for_every_member() {
+    let home = Home::new();
+    let (lead, global) = (lead(), Capsule::saying("worker", "from the global store").member());
+    lead.install(&home);
+    global.install(&home);
+    home.write("roster.yaml", "placeholder");
+    // The same name and version, other bytes, and only in the project.
+    let own = Capsule::saying("worker", "from the project").member();
+    let dir = home.scratch("own").join("worker");
+    std::fs::create_dir_all(&dir).unwrap();
+    std::fs::write(dir.join("murmur.yaml"), serde_json::to_string(&own.manifest).unwrap()).unwrap();
+    home.mur(["build".as_ref(), dir.as_os_str()]).expect(0);
+    home.mur(["install".as_ref(), dir.join("worker-1.0.0.mur.zip").as_os_str()]).expect(0);
+    let _ = std::fs::remove_file(home.project().join("murmur.lock"));
+    // The peer's work folder is elsewhere, and the project's store serves it all the same.
+    let members = [("lead", &lead), ("coder", &own)];
+    home.write("roster.yaml", roster(&members, json!([{"from": "lead", "to": ["coder"]}])));
+    home.mur(["run", "--roster", "--task", "x"]).expect(0);
+    let results: Vec<String> = trace::sessions(home.murmur().join("records"))
+        .iter()
+        .filter_map(|session| std::fs::read_to_string(session.join("out/result.txt")).ok())
+        .collect();
+    assert!(results.iter().any(|text| text == "from the project"), "{results:?}");
+}
+
+#[test]
+fn a_capsule_beside_the_roster_is_a_member_only_when_a_member_names_it() {
+    let home = Home::new();
+    let member = Capsule::saying("member", "x");
+    member.install(&home);
+    let stranger = Capsule::saying("stranger", "x");
+    home.write("murmur.yaml", serde_json::to_string(&stranger.manifest).unwrap());
+    home.write("roster.yaml", roster(&[("a", &member)], json!([])));
+    home.mur(["run", "--roster", "--task", "x"]).expect(0);
+    let sessions = trace::sessions(home.murmur().join("records"));
+    let names: Vec<_> = sessions.iter().map(|session| trace::read(session)[0]["capsule_name"].clone()).collect();
+    assert_eq!(names, ["member"]);
 }

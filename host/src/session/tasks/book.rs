@@ -17,8 +17,9 @@ use super::progress::Progress;
 use super::{CancelRefusal, Capacity, DeliverRefusal, Submitted};
 use crate::ids::{ContextId, TaskId};
 
-/// Ended tasks that stay readable; the oldest are forgotten beyond that.
-pub const KEPT_ENDED: usize = 10_000;
+/// Ended tasks that stay readable; the oldest are forgotten beyond that. Each takes a kibibyte or two, so a member that
+/// serves for weeks holds no more than a few MiB of them.
+pub const KEPT_ENDED: usize = 1_000;
 /// Bytes of answers held in memory; older ones are read from their files, or are gone when they have none.
 pub const KEPT_ANSWER_BYTES: usize = 32 << 20;
 
