@@ -50,6 +50,13 @@ impl Diagnostic {
         Self { code, message: message.into(), hint: None, place: None }
     }
 
+    /// Says before the message what it is about, such as the flag that held the thing.
+    #[must_use]
+    pub fn prefixed(mut self, prefix: &str) -> Self {
+        self.message.insert_str(0, prefix);
+        self
+    }
+
     /// Says what to do next.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {

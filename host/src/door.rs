@@ -35,7 +35,7 @@ pub use rpc::fuzz_envelope;
 use crate::credentials::door::DoorTokens;
 use crate::credentials::token::Verifier;
 use crate::diagnostics::{Diagnostic, Result, codes};
-use crate::ids::SessionId;
+use crate::ids::{ContextId, SessionId};
 use crate::session::tasks::TaskRegistry;
 
 /// How long streams and answers in flight may take once the door closes.
@@ -59,6 +59,8 @@ pub struct DoorConfig {
     pub accepts_tasks: bool,
     /// Whether the conversation is threaded (else stateless), for observers.
     pub threaded: bool,
+    /// The launch's own context: where the operator's tasks belong that name none.
+    pub context: Option<ContextId>,
     /// What `exports.files` lets the operator read.
     pub files: Option<ExportedFiles>,
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use crate::cli::Outcome;
 use crate::formation;
 use crate::session::deadline::{MAX_SECONDS, Start};
-use crate::session::request::{Place, RunRequest, Source};
+use crate::session::request::{Place, Resume, RunRequest, Source};
 use crate::session;
 
 /// Flags that make no sense of a whole formation.
@@ -61,10 +61,10 @@ pub struct Args {
     /// The context this launch's tasks belong to
     #[arg(long, value_name = "ID")]
     context: Option<String>,
-    /// Go on from a recorded session
+    /// Go on with the conversation of a recorded session: @N, an id, a suffix or a path
     #[arg(long, value_name = "SESSION", num_args = 0..=1, default_missing_value = "@1")]
     resume: Option<String>,
-    /// How a resumed conversation is loaded
+    /// How a resumed conversation is loaded: full, or compact by the capsule's hook
     #[arg(long, value_name = "MODE", value_parser = ["full", "compact"], requires = "resume")]
     resume_mode: Option<String>,
     /// Start the context's harness session afresh
@@ -141,7 +141,7 @@ pub fn run(args: Args) -> Outcome {
         deadline: args.deadline,
         inherited_deadline: args.inherited_deadline,
         context: args.context,
-        resume: args.resume,
+        resume: args.resume.map(|address| Resume { address, compact: args.resume_mode.as_deref() == Some("compact") }),
         forget_session: args.forget_session,
         task_acceptance: args.lifecycle_task_acceptance,
         after_task: args.lifecycle_after_task,

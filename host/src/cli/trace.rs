@@ -98,13 +98,7 @@ pub fn run(args: Args) -> Outcome {
 
 /// The trace file an address names.
 fn locate(home: &MurmurHome, address: Option<&str>, root: &Root) -> Result<PathBuf> {
-    let address = address.unwrap_or("@1");
-    if is_path(address) {
-        let path = PathBuf::from(address);
-        return Ok(if path.is_dir() { path.join("trace.jsonl") } else { path });
-    }
-    let group = root.group(home);
-    Ok(group.records_dir(&group.find(address)?).join("trace.jsonl"))
+    root.group(home).trace_of(address.unwrap_or("@1"))
 }
 
 fn show_session(home: &MurmurHome, address: Option<&str>, root: &Root) -> Result<String> {
@@ -166,7 +160,7 @@ fn list(home: &MurmurHome, json: bool, root: &Root) -> Result<String> {
                 "session_id": session,
                 "records_dir": dir,
                 "started_at": started.map(rfc3339),
-                "context_id": first_context(&trace),
+                "context_id": Trace::read(&trace).ok().and_then(|trace| trace.last_context()),
                 "running": running.contains(&session),
             })
         })
@@ -196,11 +190,6 @@ fn list(home: &MurmurHome, json: bool, root: &Root) -> Result<String> {
 fn running_sessions(home: &MurmurHome) -> Result<Vec<SessionId>> {
     let alive = |record: &running::Record| !matches!(record.process(), Process::Gone(_));
     Ok(running::list(home)?.records.into_iter().filter(alive).map(|record| record.session_id).collect())
-}
-
-fn first_context(trace: &Path) -> Option<String> {
-    let trace = Trace::read(trace).ok()?;
-    trace.first("task_start")?["context_id"].as_str().map(str::to_owned)
 }
 
 fn rfc3339(ms: u64) -> String {

@@ -17,6 +17,7 @@ use super::rpc::{self, RpcError};
 use super::stream::{Ending, Feed};
 use super::{DoorConfig, origin};
 use crate::credentials::door::Scope;
+use crate::ids::ContextId;
 use crate::session::tasks::{
     CancelRefusal, DEFAULT_PAGE, DeliverRefusal, LARGEST_PAGE, ListQuery, NewTask, Origin, PageToken, Source,
     StateFilter, Submitted, SubscribeRefusal, TaskView,
@@ -152,6 +153,12 @@ impl Call<'_> {
         rpc::result_response(&self.id, result, &[])
     }
 
+    /// Where a message belongs that names no context: with the launch's own for the operator, in a new one for anybody
+    /// else. At a public door nobody is known to be the operator.
+    fn own_context(&self) -> Option<ContextId> {
+        self.app.config.context.clone().filter(|_| matches!(self.caller, Caller::Operator))
+    }
+
     /// A parameter that is an id.
     fn task_id(&self, method: &str) -> Result<&str, RpcError> {
         match self.params.get("id") {
@@ -247,7 +254,7 @@ async fn take(call: &Call<'_>, message: Message) -> Result<Taken, RpcError> {
     let traceparent = call.headers.get("traceparent").and_then(|line| line.to_str().ok());
     let submitted = registry.submit(NewTask {
         text,
-        context: message.context,
+        context: message.context.or_else(|| call.own_context()),
         origin: call.origin,
         trust: origin::trust(call.headers, call.origin, &call.caller),
         source: Source::A2a,

@@ -81,6 +81,7 @@ impl House {
             accepts_peers: kind.accepts_peers,
             accepts_tasks: kind.accepts_tasks,
             threaded: false,
+            context: None,
             files,
         };
         let bound = bind("127.0.0.1", None).unwrap();

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::diagnostics::{Diagnostic, Result, codes};
+use crate::ids::ContextId;
 
 /// A trace as its records, in file order.
 #[derive(Clone, Debug)]
@@ -57,6 +58,11 @@ impl Trace {
     /// The first record of a type.
     pub fn first<'a>(&'a self, event_type: &'a str) -> Option<&'a Value> {
         self.of(event_type).next()
+    }
+
+    /// The context of the last task it started: the conversation the session had when it ended.
+    pub fn last_context(&self) -> Option<ContextId> {
+        self.of("task_start").filter_map(|task| ContextId::parse(task["context_id"].as_str()?)).last()
     }
 
     /// The session's `session_start`, or `E-TRC-001`.

@@ -66,6 +66,16 @@ impl Group {
         }
     }
 
+    /// The trace file an address names. A path is taken as it is, and may be that of the records directory; anything else
+    /// is looked for among these sessions. `E-TRC-002`.
+    pub fn trace_of(&self, address: &str) -> Result<PathBuf> {
+        if is_path(address) {
+            let path = PathBuf::from(address);
+            return Ok(if path.is_dir() { path.join("trace.jsonl") } else { path });
+        }
+        Ok(self.records_dir(&self.find(address)?).join("trace.jsonl"))
+    }
+
     fn unknown(&self, address: &str, count: usize) -> Diagnostic {
         let dir = self.dir.display();
         if count == 0 {

@@ -3,7 +3,7 @@
 //! [`Agent`] holds what stays the same for a session; a `TaskRun` is one task from its activation to its terminal state
 //! (`run`), its turns (`turn`), its tool calls (`dispatch`) and the calls it makes to other members (`members`).
 
-mod conversation;
+pub mod conversation;
 mod dispatch;
 mod ending;
 mod fence;

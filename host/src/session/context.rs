@@ -54,8 +54,10 @@ pub struct SessionContext {
     pub system_prompt: SystemPrompt,
     /// When the session has to be over.
     pub deadline: Option<Deadline>,
-    /// `--context`.
+    /// `--context`, or the context of the session that is resumed.
     pub launch_context: Option<ContextId>,
+    /// Whether an earlier session is resumed: then every task loads what its context holds.
+    pub resumed: bool,
     /// `localhost:<port>`.
     pub url: String,
     /// `spend.machine_tokens_per_day`.

@@ -114,6 +114,7 @@ impl Running {
             accepts_peers: plan.capsule.exports.peer_tasks,
             accepts_tasks: accepts(plan),
             threaded: plan.capsule.lifecycle.conversation == Conversation::Threaded,
+            context: plan.context.clone(),
             files: exported_files(plan, context),
         };
         self.door = Some(bound.serve(config, context.tasks.clone())?);
@@ -394,6 +395,7 @@ fn context(
         system_prompt: plan.prompt.clone(),
         deadline: plan.deadline,
         launch_context: plan.context.clone(),
+        resumed: plan.resumed.is_some(),
         url: url.to_owned(),
         machine_tokens_per_day: plan.machine_tokens_per_day,
     })

@@ -33,6 +33,15 @@ pub struct Place {
     pub identity: Option<String>,
 }
 
+/// A session to go on from.
+#[derive(Clone, Debug)]
+pub struct Resume {
+    /// `@N`, an id, a suffix of one, or a path.
+    pub address: String,
+    /// `--resume-mode compact`: a hook shortens the conversation first.
+    pub compact: bool,
+}
+
 /// One launch.
 #[derive(Clone, Debug)]
 pub struct RunRequest {
@@ -51,7 +60,7 @@ pub struct RunRequest {
     /// One path segment.
     pub context: Option<String>,
     /// The session to go on from.
-    pub resume: Option<String>,
+    pub resume: Option<Resume>,
     /// Only under `transport: process`.
     pub forget_session: bool,
     /// Replaces `lifecycle.task_acceptance`.

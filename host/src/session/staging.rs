@@ -5,6 +5,7 @@ mod artifacts;
 mod driver;
 mod folders;
 mod network;
+mod resume;
 mod source;
 mod task;
 mod unserved;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 pub use artifacts::Part;
 pub(crate) use driver::settle;
 pub use network::Networks;
+pub use resume::Resumed;
 pub use source::{Loaded, load};
 pub(crate) use unserved::check as check_served;
 
@@ -79,8 +81,10 @@ pub struct Plan {
     pub task: Option<Vec<u8>>,
     /// The deadline.
     pub deadline: Option<Deadline>,
-    /// `--context`.
+    /// `--context`, or that of the session that is resumed.
     pub context: Option<ContextId>,
+    /// The session that is resumed.
+    pub resumed: Option<Resumed>,
     /// The work folder, when it is given; else the parent of the one to be made.
     pub place: WorkPlace,
     /// A lock to be written once staging has succeeded, and the project it belongs to.
@@ -109,8 +113,19 @@ impl WorkPlace {
 
 /// Checks everything, in the order of refusals.
 pub fn plan(request: RunRequest, joined: Joined, loaded: Loaded) -> Result<Plan> {
-    let Loaded { source, capsule, config, mut registry, stores, project, host, warnings: said, in_force, place } =
-        loaded;
+    let Loaded {
+        source,
+        capsule,
+        config,
+        mut registry,
+        stores,
+        project,
+        host,
+        warnings: said,
+        in_force,
+        place,
+        resumed,
+    } = loaded;
     let mut warnings = folders::check(&capsule)?;
     let stores = match stores {
         Some(stores) => stores,
@@ -124,7 +139,10 @@ pub fn plan(request: RunRequest, joined: Joined, loaded: Loaded) -> Result<Plan>
     let lifecycle = &capsule.lifecycle;
     let deadline =
         Deadline::earliest(request.start, request.deadline, request.inherited_deadline, lifecycle.deadline_notice_secs);
-    let context = request.context.as_deref().and_then(ContextId::parse);
+    let context = match &resumed {
+        Some(resumed) => Some(resumed.context.clone()),
+        None => request.context.as_deref().and_then(ContextId::parse),
+    };
     if let Some(warning) = unreachable_peers(&capsule, joined.membership.as_ref()) {
         warnings.push(warning);
     }
@@ -132,11 +150,15 @@ pub fn plan(request: RunRequest, joined: Joined, loaded: Loaded) -> Result<Plan>
         // Under a ceiling nothing is sent without the ledger, so a launch without it would do nothing.
         Ledger::new(&joined.home, &SessionId::mint()).used()?;
     }
+    let resuming = resumed.as_ref().map(|resumed| resumed.check(&joined.home, &capsule)).transpose()?;
     warnings.extend(containment::warnings(&in_force));
     say(&warnings);
     warnings.splice(0..0, said);
     // A class whose library cannot be had is refused before anything is created.
     let confinement = registry.containment_library(in_force.class)?;
+    if let Some(note) = resuming {
+        output::stderr_line(&note);
+    }
     Ok(Plan {
         home: joined.home,
         formation: joined.formation,
@@ -158,6 +180,7 @@ pub fn plan(request: RunRequest, joined: Joined, loaded: Loaded) -> Result<Plan>
         task,
         deadline,
         context,
+        resumed,
         place,
         new_lock: parts.new_lock,
         warnings,

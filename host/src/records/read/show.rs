@@ -114,6 +114,9 @@ fn session_lines(trace: &Trace, start: &Value, running: bool) -> String {
     if let Some(by) = start["spawned_by"].as_str() {
         let _ = writeln!(lines, "Spawned by {by} (delegation {})", string(start, "delegation_id"));
     }
+    if let Some(earlier) = start["resumed_from"].as_str() {
+        let _ = writeln!(lines, "resumed:     from {earlier}, context {}", string(start, "context_id"));
+    }
     if let Some(formation) = start["formation_id"].as_str() {
         let member = start["formation_member"].as_str().map(|name| format!("  as {name}")).unwrap_or_default();
         let _ = writeln!(lines, "formation:   {formation}{member}");

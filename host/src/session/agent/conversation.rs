@@ -25,6 +25,10 @@ use crate::trace::unix_ms;
 /// A longer record is not loaded: no model takes that much.
 const LOAD_MAX: u64 = 64 << 20;
 
+/// What the model is told of a call whose result was not recorded.
+const UNANSWERED: &str = "No result of this call was recorded: the session ended before it was answered. Whether the tool \
+                          ran, and what it did, is not known.";
+
 /// A header is far shorter.
 const MAX_HEADER: usize = 4096;
 
@@ -56,22 +60,26 @@ impl Conversation {
         Some(Self { path, capsule: capsule.name.clone(), owner, file: State::Closed })
     }
 
-    /// The messages of earlier tasks, oldest first. A line that is no message is passed over, and so is an assistant's
-    /// message whose tool calls were never answered.
-    pub fn load(&self) -> io::Result<Vec<Message>> {
+    /// Where it lies.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The messages of earlier tasks, as every provider accepts them.
+    pub fn load(&self) -> io::Result<Recorded> {
         let mut text = Vec::new();
         match open(&self.path, OpenOptions::new().read(true)) {
             Ok(file) => file.take(LOAD_MAX + 1).read_to_end(&mut text)?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Recorded::default()),
             Err(error) => return Err(error),
         };
         if text.len() as u64 > LOAD_MAX {
             return Err(io::Error::other(format!("the record is longer than {LOAD_MAX} bytes")));
         }
         if !self.reaches(&text) {
-            return Ok(Vec::new());
+            return Ok(Recorded::default());
         }
-        Ok(read_messages(&text))
+        Ok(Recorded::read(&text))
     }
 
     /// Whether a record that begins with these bytes is this caller's.
@@ -144,39 +152,67 @@ fn ends_a_line(file: &File, length: u64) -> io::Result<bool> {
     Ok(last == *b"\n")
 }
 
-fn read_messages(text: &[u8]) -> Vec<Message> {
-    let mut messages = Vec::new();
-    // The assistant's message whose calls are being answered: where it stands, and the ids still open.
-    let mut open: Option<(usize, Vec<String>)> = None;
-    for line in text.split(|byte| *byte == b'\n') {
-        let Some(line) = read_line(line) else { continue };
-        if line.role == "tool" {
-            let answered = open.as_mut().and_then(|(_, ids)| {
-                let at = ids.iter().position(|id| Some(id) == line.tool_call_id.as_ref())?;
-                Some(ids.swap_remove(at))
-            });
-            // An answer to nothing would be refused by every provider.
-            if answered.is_some() {
-                messages.push(line.message());
-            }
-            continue;
-        }
-        drop_unanswered(&mut messages, open.take());
-        if line.role == "assistant" {
-            open = Some((messages.len(), line.calls()));
-        }
-        messages.push(line.message());
-    }
-    drop_unanswered(&mut messages, open);
-    messages
+/// What a record holds.
+#[derive(Default)]
+pub struct Recorded {
+    /// Its messages, oldest first. The first is a user's, and every tool call is answered.
+    pub messages: Vec<Message>,
+    /// Lines that were passed over: torn or damaged ones, answers to calls nobody made, and what a provider would not
+    /// take at the beginning.
+    pub passed_over: usize,
+    /// Tool calls no result was recorded of. The runtime's own answer stands in its place.
+    pub unanswered: usize,
 }
 
-fn drop_unanswered(messages: &mut Vec<Message>, open: Option<(usize, Vec<String>)>) {
-    if let Some((at, ids)) = open
-        && !ids.is_empty()
-    {
-        messages.truncate(at);
+impl Recorded {
+    fn read(text: &[u8]) -> Self {
+        let mut read = Self::default();
+        // The calls of the last assistant's message that are not answered yet.
+        let mut open: Vec<String> = Vec::new();
+        for text in text.split(|byte| *byte == b'\n').filter(|text| !text.is_empty()) {
+            let Some(line) = read_line(text) else {
+                read.passed_over += usize::from(!is_header(text));
+                continue;
+            };
+            if line.role == "tool" {
+                match open.iter().position(|id| Some(id) == line.tool_call_id.as_ref()) {
+                    Some(at) => {
+                        open.remove(at);
+                        read.messages.push(line.message());
+                    }
+                    None => read.passed_over += 1,
+                }
+                continue;
+            }
+            read.answer(&mut open);
+            if line.role == "assistant" {
+                if read.messages.is_empty() {
+                    read.passed_over += 1;
+                    continue;
+                }
+                open = line.calls();
+            }
+            read.messages.push(line.message());
+        }
+        read.answer(&mut open);
+        read
     }
+
+    /// Answers what is still open: a provider refuses a conversation with a call that has no result.
+    fn answer(&mut self, open: &mut Vec<String>) {
+        self.unanswered += open.len();
+        self.messages.extend(open.drain(..).map(|id| Message::tool(&id, true, UNANSWERED)));
+    }
+}
+
+/// The first line, which says whose record it is.
+fn is_header(text: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Header {
+        #[serde(rename = "type")]
+        kind: String,
+    }
+    serde_json::from_slice::<Header>(text).is_ok_and(|header| header.kind == "murmur.record")
 }
 
 struct Line {
@@ -257,7 +293,7 @@ mod tests {
     fn a_context_is_its_first_callers_and_the_operators() {
         let dir = tempfile::tempdir().unwrap();
         let of = |owner: Option<&str>| Conversation { owner: owner.map(Into::into), ..conversation(dir.path()) };
-        let texts = |owner| of(owner).load().unwrap().len();
+        let texts = |owner| of(owner).load().unwrap().messages.len();
         of(Some("member:a@frm_1")).append(&Message::user("a's secret"));
         for stranger in ["member:b@frm_1", "member:a@frm_2", "credential:a"] {
             assert_eq!(texts(Some(stranger)), 0, "{stranger} reads nothing");
@@ -285,8 +321,9 @@ mod tests {
         let mut record = conversation(dir.path());
         messages.iter().for_each(|message| record.append(message));
         let loaded = conversation(dir.path()).load().unwrap();
-        assert_eq!(wires(&loaded), wires(&messages));
-        assert_eq!(loaded[0].id, messages[0].id);
+        assert_eq!(wires(&loaded.messages), wires(&messages));
+        assert_eq!(loaded.messages[0].id, messages[0].id);
+        assert_eq!((loaded.passed_over, loaded.unanswered), (0, 0));
 
         let text = std::fs::read_to_string(&record.path).unwrap();
         let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -304,23 +341,45 @@ mod tests {
         file.write_all(br#"{"role":"assist"#).unwrap();
         let mut record = conversation(dir.path());
         record.append(&Message::user("two"));
-        assert_eq!(record.load().unwrap().len(), 2);
+        let loaded = record.load().unwrap();
+        assert_eq!((loaded.messages.len(), loaded.passed_over), (2, 1));
     }
 
     #[test]
-    fn unanswered_calls_and_answers_to_nothing_are_not_loaded() {
+    fn unanswered_calls_are_answered_and_answers_to_nothing_left_out() {
         let text = [
+            r#"{"role":"assistant","content":[{"type":"text","text":"before any user"}]}"#,
             r#"{"role":"user","content":"plain"}"#,
             r#"{"role":"tool","tool_call_id":"x","content":[]}"#,
             r#"{"role":"assistant","content":[{"type":"tool_call","id":"a"},{"type":"tool_call","id":"b"}]}"#,
-            r#"{"role":"tool","tool_call_id":"a","content":[]}"#,
+            r#"{"role":"tool","tool_call_id":"b","content":[]}"#,
             r#"{"role":"user","content":[{"type":"text","text":"next"}]}"#,
             r#"{"no":"role"}"#,
             "not json",
+            r#"{"role":"assistant","content":[{"type":"tool_call","id":"c"}]}"#,
         ]
         .join("\n");
-        let loaded = wires(&read_messages(text.as_bytes()));
-        assert_eq!(loaded.len(), 2, "{loaded:?}");
+        let recorded = Recorded::read(text.as_bytes());
+        let loaded = wires(&recorded.messages);
+        let shapes: Vec<(String, bool)> = loaded
+            .iter()
+            .map(|wire| serde_json::from_str::<serde_json::Value>(wire).unwrap())
+            .map(|wire| {
+                let id = wire["tool_call_id"].as_str().unwrap_or_default();
+                (format!("{}{id}", wire["role"].as_str().unwrap()), wire["is_error"] == true)
+            })
+            .collect();
+        let expected = [
+            ("user", false),
+            ("assistant", false),
+            ("toolb", false),
+            ("toola", true),
+            ("user", false),
+            ("assistant", false),
+            ("toolc", true),
+        ];
+        assert_eq!(shapes, expected.map(|(role, error)| (role.to_owned(), error)));
+        assert_eq!((recorded.passed_over, recorded.unanswered), (4, 2));
         assert!(loaded[0].contains(r#"{"type":"text","text":"plain"}"#));
     }
 
@@ -338,7 +397,38 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_panic_the_reader(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            let _ = read_messages(&bytes);
+            let _ = Recorded::read(&bytes);
+        }
+
+        #[test]
+        fn wherever_a_record_breaks_off_what_is_loaded_is_whole(cut in 0_usize..2000) {
+            let mut text = String::from("{\"type\":\"murmur.record\"}\n");
+            for message in [
+                Message::user("do it"),
+                Message::assistant(&blocks(r#"[{"type":"tool_call","id":"1","name":"t","input":{}},{"type":"tool_call","id":"2","name":"t","input":{}}]"#)),
+                Message::tool("1", false, "one"),
+                Message::tool("2", false, "two"),
+                Message::assistant(&blocks(r#"[{"type":"tool_call","id":"3","name":"t","input":{}}]"#)),
+                Message::tool("3", false, "three"),
+                Message::assistant(&blocks(r#"[{"type":"text","text":"done"}]"#)),
+            ] {
+                text.push_str(&message.record_line());
+                text.push('\n');
+            }
+            let recorded = Recorded::read(&text.as_bytes()[..cut.min(text.len())]);
+            let mut open: Vec<String> = Vec::new();
+            for (at, message) in recorded.messages.iter().enumerate() {
+                let line = read_line(message.wire.get().as_bytes()).unwrap();
+                prop_assert!(at > 0 || line.role == "user");
+                if line.role == "tool" {
+                    prop_assert!(open.contains(line.tool_call_id.as_ref().unwrap()));
+                    open.retain(|id| Some(id) != line.tool_call_id.as_ref());
+                } else {
+                    prop_assert!(open.is_empty(), "{open:?}");
+                    open = line.calls();
+                }
+            }
+            prop_assert!(open.is_empty(), "{open:?}");
         }
     }
 }

@@ -186,15 +186,17 @@ impl<'a> TaskRun<'a> {
         Ok(())
     }
 
-    /// A threaded task goes on where the last one of its context ended.
+    /// A threaded task, and every task of a resumed session, goes on where the last one of its context ended.
     fn load_conversation(&mut self) -> Result<(), Ended> {
-        let threaded = self.agent.ctx.capsule.lifecycle.conversation == Conversation::Threaded;
-        let Some(record) = self.record.as_ref().filter(|_| threaded) else { return Ok(()) };
-        self.history = record.load().map_err(|error| Ended::Failed {
+        let ctx = &self.agent.ctx;
+        let goes_on = ctx.resumed || ctx.capsule.lifecycle.conversation == Conversation::Threaded;
+        let Some(record) = self.record.as_ref().filter(|_| goes_on) else { return Ok(()) };
+        let recorded = record.load().map_err(|error| Ended::Failed {
             cause: "runtime_error",
             reason: format!("the conversation of context '{}' could not be loaded: {error}", self.task.context),
             turn: None,
         })?;
+        self.history = recorded.messages;
         Ok(())
     }
 

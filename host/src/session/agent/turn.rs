@@ -61,31 +61,31 @@ impl TaskRun<'_> {
         let assistant = Message::assistant(&response.content);
         match response.stop_reason {
             StopReason::EndTurn => {
-                self.remember(assistant, Vec::new(), continuation);
+                self.remember(assistant, continuation);
                 Ok(Some(response.text))
             }
             StopReason::MaxTokens => {
-                self.remember(assistant.truncated(), Vec::new(), continuation);
+                self.remember(assistant.truncated(), continuation);
                 Ok(Some(self.truncated(turn, &response.text)))
             }
             StopReason::ToolCall => {
-                let mut answers = Vec::with_capacity(response.calls.len());
+                // On record before its tools run: of a session that is killed meanwhile it is known what it had begun.
+                self.remember(assistant, continuation);
                 for call in &response.calls {
                     if self.task.canceled.is_set() {
                         return Err(Ended::Canceled { phase: "turn" });
                     }
-                    answers.push(self.dispatch(turn, call).await?);
+                    let answer = self.dispatch(turn, call).await?;
+                    self.join(answer);
                 }
-                self.remember(assistant, answers, continuation);
                 Ok(None)
             }
         }
     }
 
-    fn remember(&mut self, assistant: Message, answers: Vec<Message>, continuation: Option<String>) {
+    fn remember(&mut self, assistant: Message, continuation: Option<String>) {
         self.join(assistant);
         self.continuation = continuation.map(|id| (id, self.history.len()));
-        answers.into_iter().for_each(|answer| self.join(answer));
     }
 
     /// An answer that the output cap cut is an answer.

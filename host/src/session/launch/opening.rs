@@ -41,7 +41,7 @@ pub fn session_start(plan: &Plan, context: &SessionContext) -> SessionStart {
         tool_refresh: Some(if inference.tool_refresh_immediate { "immediate" } else { "compaction" }.to_owned()),
         runtime_artifacts: Vec::new(),
         host_facts: Vec::new(),
-        resumed_from: None,
+        resumed_from: plan.resumed.as_ref().map(|resumed| resumed.session.to_string()),
         context_id: context.launch_context.as_ref().map(ToString::to_string),
         spawned_by: plan.spawner.as_ref().map(|spawner| spawner.session.to_string()),
         delegation_id: plan.spawner.as_ref().and_then(|spawner| spawner.delegation.as_ref()).map(ToString::to_string),

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
-use super::{Part, WorkPlace, class_of, unserved};
+use super::{Part, Resumed, WorkPlace, class_of, unserved};
 use crate::artifacts::name::LOCAL_SCOPE;
 use crate::artifacts::store::{Stores, Verified};
 use crate::artifacts::{ArtifactName, Digest, Lock, Version};
@@ -52,23 +52,16 @@ pub struct Loaded {
     pub in_force: InForce,
     /// The work folder.
     pub place: WorkPlace,
+    /// The session that is resumed.
+    pub(super) resumed: Option<Resumed>,
 }
 
 /// Reads the capsule and makes every check that needs no artifact.
 pub fn load(request: &RunRequest, joined: &Joined) -> Result<Loaded> {
     let current = std::env::current_dir()
         .map_err(|error| Diagnostic::new(codes::E_IO_003, format!("the current directory cannot be read: {error}")))?;
-    if request.resume.is_some() {
-        if request.context.is_some() {
-            return Err(Diagnostic::new(
-                codes::E_RUN_015,
-                "--resume names a context itself, so --context cannot be given",
-            )
-            .hint("pass one of the two"));
-        }
-        return Err(unserved::flag("--resume"));
-    }
     let project = project_of(request, &current);
+    let resumed = resumed(request, joined, project.as_deref().unwrap_or(&current))?;
     let variables = match (&project, request.no_env_file) {
         (Some(project), false) => HostEnvironment::with_file_near(project)?,
         _ => HostEnvironment::default(),
@@ -109,7 +102,33 @@ pub fn load(request: &RunRequest, joined: &Joined) -> Result<Loaded> {
             ),
         ));
     }
-    Ok(Loaded { source, capsule, config, registry, stores, project, host: variables, warnings, in_force, place })
+    Ok(Loaded {
+        source,
+        capsule,
+        config,
+        registry,
+        stores,
+        project,
+        host: variables,
+        warnings,
+        in_force,
+        place,
+        resumed,
+    })
+}
+
+/// The session `--resume` names, by the records of the workdir root this launch will have.
+fn resumed(request: &RunRequest, joined: &Joined, dir: &Path) -> Result<Option<Resumed>> {
+    let Some(resume) = &request.resume else { return Ok(None) };
+    if request.context.is_some() {
+        return Err(Diagnostic::new(codes::E_RUN_015, "--resume names a context itself, so --context cannot be given")
+            .hint("pass one of the two"));
+    }
+    let root = match &request.place {
+        Some(place) => place.dir.clone(),
+        None => dir.join("workdir"),
+    };
+    Resumed::find(&joined.home, resume, &root).map(Some)
 }
 
 /// The project stores, lock and `.env` are resolved from.

@@ -1,0 +1,109 @@
+//! `--resume`: the recorded conversation a launch goes on with. Of the earlier session only its trace is read, to learn
+//! which conversation that was: nothing else of it, and nothing of a formation it belonged to, comes back.
+
+use std::path::Path;
+
+use super::unserved;
+use crate::diagnostics::{Diagnostic, Result, codes};
+use crate::ids::{ContextId, SessionId};
+use crate::manifest::Capsule;
+use crate::paths::MurmurHome;
+use crate::records::read::Trace;
+use crate::records::recorded::Group;
+use crate::records::running::{self, Process};
+use crate::session::agent::conversation::{Conversation, Recorded};
+use crate::session::request::Resume;
+
+/// The session that is resumed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resumed {
+    /// Its id, as its trace says.
+    pub session: SessionId,
+    /// The context of the last task it started.
+    pub context: ContextId,
+    /// The capsule that ran it.
+    capsule: String,
+    compact: bool,
+}
+
+impl Resumed {
+    /// Finds the session an address names among those of a workdir root, before this launch has one of its own.
+    ///
+    /// # Errors
+    /// `E-TRC-002` for an address that names none or several, `E-TRC-001` for a trace that cannot be read, `E-RUN-016`
+    /// for a session that ran no task.
+    pub fn find(home: &MurmurHome, resume: &Resume, root: &Path) -> Result<Self> {
+        let path = Group::of(home, root).trace_of(&resume.address).map_err(|fault| fault.prefixed("--resume: "))?;
+        let trace = Trace::read(&path)?;
+        let start = trace.start()?;
+        let session = start["session_id"].as_str().and_then(SessionId::parse).ok_or_else(|| {
+            Diagnostic::new(codes::E_TRC_001, format!("{}: session_start names no session", path.display()))
+        })?;
+        let context = trace.last_context().ok_or_else(|| {
+            Diagnostic::new(codes::E_RUN_016, format!("session {session} ran no task, so it has no conversation"))
+                .hint("resume a session that ran a task; mur trace list shows the context of each")
+        })?;
+        let capsule = start["capsule_name"].as_str().unwrap_or_default().to_owned();
+        Ok(Self { session, context, capsule, compact: resume.compact })
+    }
+
+    /// Whether there is a conversation to go on with, and what is said of it on stderr.
+    ///
+    /// # Errors
+    /// `E-RUN-018` for a compacted resumption, `E-RUN-017` where no record was kept, `E-IO-003` where it is unreadable.
+    pub fn check(&self, home: &MurmurHome, capsule: &Capsule) -> Result<String> {
+        if self.compact {
+            return Err(unserved::compaction());
+        }
+        let Some(record) = Conversation::of(home, capsule, &self.context, None) else {
+            return Err(self.not_kept("the capsule keeps none: context.record is off", capsule));
+        };
+        let shown = record.path().display();
+        let recorded = record.load().map_err(|error| {
+            Diagnostic::new(codes::E_IO_003, format!("the conversation record {shown} cannot be read: {error}"))
+                .hint("nothing was started; start a new session without --resume")
+        })?;
+        if recorded.messages.is_empty() {
+            return Err(self.not_kept(&format!("{shown} holds no message"), capsule));
+        }
+        Ok(self.note(home, &recorded))
+    }
+
+    fn not_kept(&self, why: &str, capsule: &Capsule) -> Diagnostic {
+        let hint = if self.capsule == capsule.name {
+            "a session can be resumed when it ran with context.record: on, its record under ~/.murmur/conversations is \
+             still there, and the capsule's context.record_store is the same"
+                .to_owned()
+        } else {
+            format!("the session was one of '{}', and this capsule is '{}': run that one", self.capsule, capsule.name)
+        };
+        let message =
+            format!("context '{}' of session {} has no conversation record: {why}", self.context, self.session);
+        Diagnostic::new(codes::E_RUN_017, message).hint(hint)
+    }
+
+    fn note(&self, home: &MurmurHome, recorded: &Recorded) -> String {
+        let mut note = format!(
+            "[capsule-runtime] resuming {}: context {}, {} messages",
+            self.session,
+            self.context,
+            recorded.messages.len()
+        );
+        if recorded.unanswered > 0 {
+            note.push_str(&format!("; {} tool calls had no recorded result", recorded.unanswered));
+        }
+        if recorded.passed_over > 0 {
+            note.push_str(&format!("; {} lines of the record could not be used", recorded.passed_over));
+        }
+        if self.still_runs(home) {
+            note.push_str("; that session still runs, and both add to the conversation");
+        }
+        note
+    }
+
+    fn still_runs(&self, home: &MurmurHome) -> bool {
+        let records = running::list(home).map(|listing| listing.records).unwrap_or_default();
+        let own = records.iter().find(|record| record.session_id == self.session);
+        own.is_some_and(|record| !matches!(record.process(), Process::Gone(_)))
+    }
+}
