@@ -68,6 +68,33 @@ impl Agent {
         self
     }
 
+    /// Adds an entry to its artifacts.
+    pub fn artifact(mut self, entry: Value) -> Self {
+        if let Some(Value::Array(artifacts)) = self.manifest.get_mut("artifacts") {
+            artifacts.push(entry);
+        }
+        self
+    }
+
+    /// Gives an artifact of its own capabilities, by its bare name.
+    ///
+    /// # Panics
+    /// When it has no such artifact.
+    pub fn artifact_capability(mut self, name: &str, capabilities: Value) -> Self {
+        let named = |entry: &&mut Value| entry["name"].as_str().is_some_and(|full| full.ends_with(&format!("/{name}")));
+        let artifacts = self.manifest["artifacts"].as_array_mut().expect("a list");
+        artifacts.iter_mut().find(named).expect("an artifact of that name")["capabilities"] = capabilities;
+        self
+    }
+
+    /// Changes the entry of its driver.
+    pub fn driver_entry(mut self, change: impl FnOnce(&mut Value)) -> Self {
+        if let Some(Value::Array(artifacts)) = self.manifest.get_mut("artifacts") {
+            change(&mut artifacts[0]);
+        }
+        self
+    }
+
     /// Declares its door authenticated.
     pub fn authenticated(self) -> Self {
         self.with(&["network", "authentication", "scheme"], "bearer")

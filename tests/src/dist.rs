@@ -29,6 +29,21 @@ pub fn mur_binary() -> PathBuf {
     dist().join("bin/mur")
 }
 
+/// The component of a bundled artifact, by its bare name.
+///
+/// # Panics
+/// When there is no such artifact.
+pub fn bundled_component(name: &str) -> Vec<u8> {
+    let version = bundled_version(name);
+    let archive = dist().join(format!("lib/mur/artifacts/murmur/{name}/{version}/{name}-{version}.mur.zip"));
+    let file = std::fs::File::open(&archive).unwrap_or_else(|fault| panic!("{}: {fault}", archive.display()));
+    let mut archive = zip::ZipArchive::new(file).expect("an archive");
+    let mut component = Vec::new();
+    let mut entry = archive.by_name("capsule.wasm").expect("a component");
+    std::io::Read::read_to_end(&mut entry, &mut component).expect("a whole component");
+    component
+}
+
 /// The version of a bundled artifact, by its bare name.
 ///
 /// # Panics

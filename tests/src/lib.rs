@@ -12,6 +12,7 @@
 mod capsule;
 mod dist;
 mod door;
+pub mod launcher;
 pub mod live;
 mod process;
 mod provider;
@@ -19,7 +20,7 @@ mod trace;
 mod world;
 
 pub use capsule::{Agent, Roster};
-pub use dist::{bundled_version, dist, mur_binary};
+pub use dist::{bundled_component, bundled_version, dist, mur_binary};
 pub use door::{Door, Reply, Stream};
 pub use process::{Done, Invocation, PATIENCE, Running, wait_until};
 pub use provider::{Answer, Piece, Provider, Seen, anthropic, openai};

@@ -106,6 +106,26 @@ impl World {
         format!("local/{}", agent.name())
     }
 
+    /// Packs and installs a tool as `local/<name>`; gives its entry for a manifest.
+    ///
+    /// # Panics
+    /// When its source cannot be written or is refused.
+    #[track_caller]
+    pub fn install_tool(&self, name: &str, component: &[u8]) -> serde_json::Value {
+        self.warm();
+        let source = self.sources.join(name);
+        fs::create_dir_all(&source).expect("a folder");
+        let manifest = serde_json::json!({
+            "name": name, "version": "1.0.0", "runtime": "tool", "requires_files": ["capsule.wasm"],
+            "description": "A tool.",
+        });
+        fs::write(source.join("murmur.yaml"), manifest.to_string()).expect("a manifest");
+        fs::write(source.join("capsule.wasm"), component).expect("a component");
+        self.mur(["build"]).arg(&source).ok();
+        self.mur(["install", "-g"]).arg(source.join(format!("{name}-1.0.0.mur.zip"))).ok();
+        serde_json::json!({"name": format!("local/{name}"), "version": "1.0.0", "runtime": "tool"})
+    }
+
     /// Gives this home the compiled forms that earlier worlds left, so that not every test compiles the same drivers.
     /// They are checked by `mur` as any form is, and one of another engine is simply not used.
     fn warm(&self) {

@@ -9,13 +9,11 @@ use std::os::unix::process::CommandExt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use ed25519_dalek::{Signer, SigningKey};
+use mur_tests::launcher::{self, FORMATION, key, signed, token};
 use mur_tests::live::door::message;
 use mur_tests::live::formation::slow_worker;
 use mur_tests::live::{Capsule, Door, Home, Running, trace};
 use serde_json::{Value, json};
-
-const FORMATION: &str = "frm_01a22cf8888f775faca078c11f3e61c5";
 
 /// A member started with credentials of the test's own making. Dropping it closes its lifeline.
 struct Member {
@@ -25,29 +23,11 @@ struct Member {
     _lifeline: OwnedFd,
 }
 
-fn key(seed: u8) -> SigningKey {
-    SigningKey::from_bytes(&[seed; 32])
-}
-
-fn signed(key: &SigningKey, payload: &str) -> String {
-    let payload = URL_SAFE_NO_PAD.encode(payload);
-    let text = [b"murmur-formation-token-v1\x1fmft1\x1f".as_slice(), payload.as_bytes()].concat();
-    format!("mft1.{payload}.{}", URL_SAFE_NO_PAD.encode(key.sign(&text).to_bytes()))
-}
-
-fn token(from: &str, to: &str) -> String {
-    signed(&key(1), &format!(r#"{{"formation":"{FORMATION}","from":"{from}","to":"{to}"}}"#))
-}
-
 fn start(home: &Home, capsule: &Capsule) -> Member {
     capsule.install(home);
-    let public = URL_SAFE_NO_PAD.encode(key(1).verifying_key().as_bytes());
-    let first = json!({
-        "formation": FORMATION, "member": "coder", "entry": false, "key": public,
-        "launcher": {"pid": std::process::id(), "process_start": "1"}, "tokens": [],
-    });
+    let first = launcher::first_line("coder", &[]);
     let (channel, write) = nix::unistd::pipe().unwrap();
-    std::fs::File::from(write).write_all(format!("{first}\n").as_bytes()).unwrap();
+    std::fs::File::from(write).write_all(first.as_bytes()).unwrap();
     // Only this process may hold the write end: the member must not inherit it.
     let (lifeline, holder) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).unwrap();
     let mut command =

@@ -357,7 +357,7 @@ fn a_refused_launch_leaves_nothing_behind() {
         (&[], &channel, "E-RUN-046"),
         (&[], &[("MURMUR_SPAWNER", "x")], "E-RUN-020"),
         (&["--spawn-grant-stdin"], &[], "E-RUN-019"),
-        (&["--resume"], &[], "E-IO-003"),
+        (&["--resume"], &[], "E-TRC-002"),
         (&["--resume", "--context", "c"], &[], "E-RUN-015"),
         (&["--context", "a/b"], &[], "E-CAP-011"),
         (&["--forget-session", "--context", "c"], &[], "E-RUN-039"),

@@ -98,20 +98,6 @@ const COMPONENT: &str = r#"(component
         (with "input" (type $input)) (with "result" (type $result))))
     (export "murmur:tool/run@0.1.0" (instance $out)))"#;
 
-/// Packs and installs a tool as `local/<name>`.
-fn install_tool(world: &World, name: &str, result: &Fixed<'_>) -> Value {
-    let source = world.project().join(name);
-    std::fs::create_dir(&source).expect("a folder");
-    let manifest = json!({
-        "name": name, "version": "1.0.0", "runtime": "tool", "requires_files": ["capsule.wasm"], "description": "A tool.",
-    });
-    std::fs::write(source.join("murmur.yaml"), manifest.to_string()).expect("a manifest");
-    std::fs::write(source.join("capsule.wasm"), result.component()).expect("a component");
-    world.mur(["build"]).arg(&source).ok();
-    world.mur(["install", "-g"]).arg(source.join(format!("{name}-1.0.0.mur.zip"))).ok();
-    json!({"name": format!("local/{name}"), "version": "1.0.0", "runtime": "tool"})
-}
-
 struct Ran {
     world: World,
     trace: Trace,
@@ -121,12 +107,10 @@ struct Ran {
 /// Runs a capsule that calls the tool once and answers with exactly what it was told. `prepare` fills the work folder.
 fn call(result: &Fixed<'_>, prepare: impl FnOnce(&std::path::Path)) -> Ran {
     let world = World::new();
-    let tool = install_tool(&world, "fixed", result);
+    let tool = world.install_tool("fixed", &result.component());
     let script = json!({"rules": [{"turns": [[{"call": "fixed"}], [{"say": "{{last}}"}]]}]});
     let agent = Agent::scripted("agent", script);
-    let mut manifest: Value = serde_json::from_str(&agent.manifest()).expect("JSON");
-    manifest["artifacts"].as_array_mut().expect("a list").push(tool);
-    let agent = Agent::of(manifest);
+    let agent = agent.artifact(tool);
     let name = world.install(&agent);
     let work = world.project().join("work");
     std::fs::create_dir(&work).expect("a work folder");
@@ -207,14 +191,12 @@ fn an_attachment_that_leads_out_is_refused_and_an_honest_one_is_served() {
     assert!(ran.told.starts_with("[E-RUN-001] tool 'fixed' attached 'report.csv'"), "{}", ran.told);
 
     let world = World::new();
-    let tool = install_tool(&world, "fixed", &result);
+    let tool = world.install_tool("fixed", &result.component());
     let script = json!({"rules": [{"turns": [[{"call": "fixed"}], [{"say": "done"}]], "repeat": true}]});
     let agent = Agent::scripted("agent", script)
         .with(&["lifecycle", "task_acceptance"], "queue")
         .with(&["lifecycle", "after_task"], "sleep");
-    let mut manifest: Value = serde_json::from_str(&agent.manifest()).expect("JSON");
-    manifest["artifacts"].as_array_mut().expect("a list").push(tool);
-    let agent = Agent::of(manifest);
+    let agent = agent.artifact(tool);
     let name = world.install(&agent);
     let work = world.project().join("work");
     std::fs::create_dir(&work).expect("a work folder");

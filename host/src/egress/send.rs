@@ -79,8 +79,10 @@ impl Target {
 
     /// The member a formation address names, whatever else is right or wrong with it.
     fn member(&self) -> Option<&str> {
-        let host = self.host.strip_suffix('.').unwrap_or(&self.host);
-        if host == &FORMATION[1..] { Some("") } else { host.strip_suffix(FORMATION) }
+        let host = self.host.trim_end_matches('.');
+        let member = if host == &FORMATION[1..] { Some("") } else { host.strip_suffix(FORMATION) };
+        // A final dot is part of any name; more of them are of none, and are still no matter for the allow-list.
+        member.map(|member| if self.host.len() > host.len() + 1 { "" } else { member })
     }
 
     fn is_gateway(&self) -> bool {

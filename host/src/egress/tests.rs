@@ -286,13 +286,53 @@ async fn a_member_is_reached_at_its_virtual_address_with_token_origin_and_trust(
 }
 
 #[tokio::test]
+async fn a_request_to_a_member_streams() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (go_on, first_arrived) = tokio::sync::oneshot::channel();
+    let server = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let (mut text, mut buffer, mut go_on) = (String::new(), [0; 4096], Some(go_on));
+        while !text.ends_with("0\r\n\r\n") {
+            let count = stream.read(&mut buffer).await.unwrap();
+            assert!(count > 0, "{text}");
+            text.push_str(std::str::from_utf8(&buffer[..count]).unwrap());
+            if text.contains("first")
+                && let Some(go_on) = go_on.take()
+            {
+                go_on.send(()).unwrap();
+            }
+        }
+        stream.write_all(OK.as_bytes()).await.unwrap();
+        text
+    });
+    // The second part is made only when the first has arrived.
+    let parts = futures_util::stream::unfold((0, Some(first_arrived)), |(at, mut arrived)| async move {
+        let text = match at {
+            0 => "first",
+            1 => {
+                arrived.take().unwrap().await.unwrap();
+                "second"
+            }
+            _ => return None,
+        };
+        Some((Ok(http_body::Frame::data(Bytes::from_static(text.as_bytes()))), (at + 1, arrived)))
+    });
+    let egress = Egress::new(Some(Arc::new(OnePeer(format!("http://localhost:{port}")))));
+    let mut sent = request("http://coder.formation.invalid/", &[], "");
+    sent.body = http_body_util::StreamBody::new(parts).boxed_unsync();
+    assert_eq!(text(egress.send(&sender(&["localhost"]), sent).await.unwrap()).await, "hi");
+    assert!(server.await.unwrap().contains("second"));
+}
+
+#[tokio::test]
 async fn every_other_formation_address_is_refused_alike_and_nothing_connects() {
     let server = Server::answering(&[OK]).await;
     let door = || Arc::new(OnePeer(format!("http://localhost:{}", server.port)));
     let inside = Egress::new(Some(door()));
     let outside = Egress::new(None);
     let wide = ["localhost", "nobody.formation.invalid", "coder.formation.invalid", "formation.invalid"];
-    let cases: [(&Egress, &[&str], &str, &str); 7] = [
+    let cases: [(&Egress, &[&str], &str, &str); 9] = [
         (&inside, &wide, "http://nobody.formation.invalid/", "http://nobody.formation.invalid"),
         (&outside, &wide, "http://coder.formation.invalid/", "http://coder.formation.invalid"),
         (
@@ -305,6 +345,8 @@ async fn every_other_formation_address_is_refused_alike_and_nothing_connects() {
         (&inside, &wide, "http://coder.formation.invalid:81/", "http://coder.formation.invalid:81"),
         (&inside, &wide, "http://formation.invalid/", "http://formation.invalid"),
         (&inside, &wide, "http://nobody.formation.invalid./", "http://nobody.formation.invalid."),
+        (&inside, &wide, "http://coder.formation.invalid../", "http://coder.formation.invalid.."),
+        (&inside, &wide, "http://a.coder.formation.invalid/", "http://a.coder.formation.invalid"),
     ];
     for (egress, rules, uri, shown) in cases {
         let error = egress.send(&sender(rules), request(uri, &[], "")).await.err().unwrap();
