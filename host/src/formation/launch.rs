@@ -103,7 +103,9 @@ fn unix_ms() -> u64 {
 
 fn refuse_inside_a_member() -> Result<()> {
     for name in ["MURMUR_FORMATION_ID", "MURMUR_FORMATION_PEERS"] {
-        let set = std::env::var_os(name).is_some_and(|value| !value.to_string_lossy().trim().is_empty());
+        // A blank id is none; the other variable is the runtime's alone, whatever is in it.
+        let blank = name == "MURMUR_FORMATION_ID";
+        let set = std::env::var_os(name).is_some_and(|value| !(blank && value.to_string_lossy().trim().is_empty()));
         if set {
             return Err(Diagnostic::new(
                 codes::E_RUN_046,
