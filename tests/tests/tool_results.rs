@@ -1,7 +1,7 @@
 //! What a tool can return, honest or not: files named as results, attachments, statuses, metadata.
 
 use mur_tests::{Agent, Trace, World};
-use serde_json::{Value, json};
+use serde_json::json;
 
 /// A fixed result of a tool.
 #[derive(Default)]
