@@ -268,3 +268,60 @@ fn the_operators_token_opens_every_door_of_a_formation_and_a_peers_task_none_tha
     }
     closed(formation);
 }
+
+#[test]
+fn each_launch_is_a_formation_of_its_own() {
+    let home = Home::new();
+    standard(&home, &worker());
+    let mut ids = Vec::new();
+    for _ in 0..2 {
+        let formation = Launched::open(&home);
+        ids.push(formation.id());
+        closed(formation);
+    }
+    assert_ne!(ids[0], ids[1]);
+    let dirs: Vec<String> =
+        home.formations().iter().map(|dir| dir.file_name().unwrap().to_string_lossy().into_owned()).collect();
+    assert_eq!(dirs, ids, "both are there, the older first");
+}
+
+#[test]
+fn a_file_of_one_member_is_not_there_for_another() {
+    let home = Home::new();
+    let script = json!({"rules": [
+        {"when": {"matches": "^write (?<path>.+)"}, "turns": [
+            [{"call": "write-file", "input": {"path": "{{path}}", "content": "for my eyes"}}], [{"say": "{{result}}"}],
+        ]},
+        {"when": {"matches": "^read (?<path>.+)"}, "turns": [
+            [{"call": "read-file", "input": {"path": "{{path}}"}}], [{"say": "{{result}}"}],
+        ]},
+        {"turns": [[{"ask": "go on?"}, {"say": "done"}]]},
+    ]});
+    let worker = Capsule::scripted("worker", script).member().tool("read-file").tool("write-file");
+    standard(&home, &worker);
+    let formation = Launched::open(&home);
+    let (coder, reviewer) = (formation.peer_door(&home, "coder"), formation.peer_door(&home, "reviewer"));
+    let said =
+        |door: &mur_tests::live::Door, text: &str| mur_tests::live::door::answer_text(&door.ended(&door.send(text)));
+    said(&coder, "write mine.txt");
+    assert!(said(&coder, "read mine.txt").contains("for my eyes"));
+    let dir = home.formations()[0].join("coder");
+    assert!(dir.join("mine.txt").is_file());
+    for path in ["mine.txt".to_owned(), "../coder/mine.txt".to_owned(), dir.join("mine.txt").display().to_string()] {
+        let told = said(&reviewer, &format!("read {path}"));
+        assert!(!told.contains("for my eyes"), "{path}: {told}");
+    }
+    // Both at work at once: each has its own task in its own place.
+    for (door, text) in [(&coder, "one task"), (&reviewer, "another task")] {
+        let task = door.send(text);
+        run::until("it asks", || {
+            door.call("GetTask", json!({"id": task}))["result"]["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+        });
+    }
+    for (name, text) in [("coder", "one task"), ("reviewer", "another task")] {
+        let session = formation.peer_line(name)["session_id"].as_str().unwrap();
+        let file = home.murmur().join("sessions").join(session).join("runtime/task.md");
+        assert_eq!(fs::read_to_string(file).unwrap(), text);
+    }
+    closed(formation);
+}

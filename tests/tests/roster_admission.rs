@@ -345,3 +345,36 @@ fn a_capsule_beside_the_roster_is_a_member_only_when_a_member_names_it() {
     let names: Vec<_> = sessions.iter().map(|session| trace::read(session)[0]["capsule_name"].clone()).collect();
     assert_eq!(names, ["member"]);
 }
+
+/// The example the reference shows.
+const EXAMPLE: &str = "roster_version: 1
+members:
+  - name: planner
+    capsule: local/planner
+    version: 0.3.0
+    entry: true
+  - name: coder
+    capsule: local/coder
+    version: 1.2.0
+  - name: reviewer
+    capsule: local/reviewer
+    version: 0.9.0
+reachability:
+  - from: planner
+    to: [coder, reviewer]
+  - from: reviewer
+    to: [coder]
+";
+
+#[test]
+fn the_example_of_the_schema_is_admitted() {
+    let home = Home::new();
+    for (name, version) in [("planner", "0.3.0"), ("coder", "1.2.0"), ("reviewer", "0.9.0")] {
+        let mut capsule = Capsule::saying(name, "x").member().with(json!({"version": version}));
+        capsule.version = version.to_owned();
+        capsule.install(&home);
+    }
+    home.write("roster.yaml", EXAMPLE);
+    let checked = home.mur(["doctor"]).expect(0);
+    assert!(checked.stdout.contains("planner → coder, planner → reviewer, reviewer → coder"), "{}", checked.stdout);
+}
