@@ -155,16 +155,16 @@ fn a_task_works_on_while_it_waits_and_its_stream_says_for_whom() {
 fn nothing_is_told_before_the_last_answer_and_then_everything_once() {
     let waiting = Waiting::new(Home::new());
     let [(coder, first), (reviewer, second)] = &waiting.peers;
-    go_on(coder, first);
-    assert_eq!(coder.ended(first)["status"]["state"], "TASK_STATE_COMPLETED");
+    // The one that was called last answers first.
+    go_on(reviewer, second);
+    assert_eq!(reviewer.ended(second)["status"]["state"], "TASK_STATE_COMPLETED");
     assert_eq!(state(&waiting.lead, &waiting.task), "TASK_STATE_WORKING");
     assert!(trace::of(&traced(&waiting.home, "lead"), "task_continued").is_empty());
-    go_on(reviewer, second);
-    let ended = waiting.lead.ended(&waiting.task);
-    let text = answer_text(&ended);
-    for answer in ["coder said: done: work for coder", "reviewer said: done: work for reviewer"] {
-        assert_eq!(text.matches(answer).count(), 1, "{text}");
-    }
+    go_on(coder, first);
+    let text = answer_text(&waiting.lead.ended(&waiting.task));
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["coder said: done: work for coder", "reviewer said: done: work for reviewer"], "each once");
     let records = traced(&waiting.close(), "lead");
     let continued = trace::of(&records, "task_continued");
     assert_eq!(continued.len(), 1);
@@ -297,6 +297,72 @@ fn a_member_that_dies_under_a_call_is_unreachable() {
     assert_eq!((&call["status"], &call["delivered"]), (&json!("unreachable"), &json!(true)));
     let output = call["output"].as_str().unwrap_or_default();
     assert!(!output.contains("localhost") && !output.contains("127.0.0.1"), "no address is shown: {output}");
+}
+
+#[test]
+fn a_call_to_a_member_that_is_gone_fails_at_once_and_holds_nobody_up() {
+    let home = Home::new();
+    let lead = lead().with(json!({"trace": {"capture": "content"}}));
+    formed(
+        &home,
+        &[("lead", &lead), ("coder", &worker()), ("reviewer", &worker())],
+        json!([{"from": "lead", "to": ["coder", "reviewer"]}]),
+    );
+    let formation = Launched::open(&home);
+    let pid = formation.peer("coder");
+    kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+    run::until("it is gone", || !proc::runs(pid));
+    let lead = formation.door(&home);
+    let ended = lead.ended(&lead.send("work"));
+    assert_eq!(answer_text(&ended), "reviewer said: done: work for reviewer\n");
+    formation.launcher.signal(Signal::SIGTERM);
+    formation.launcher.finish().expect(143);
+    let records = traced(&home, "lead");
+    let call = call_to(&records, "coder");
+    assert_eq!((&call["status"], &call["delivered"]), (&json!("failed"), &json!(true)));
+    let told = trace::of(&records, "tool_call")[0]["output"].as_str().unwrap_or_default().to_owned();
+    assert!(told.contains("Do not present anything as coder's answer"), "{told}");
+    assert!(!told.contains("127.0.0.1") && !told.contains("localhost"), "no address is shown: {told}");
+}
+
+#[test]
+fn a_full_member_is_offered_the_task_again_and_takes_it_when_it_has_room() {
+    let home = Home::new();
+    let lead = lead().with(json!({"trace": {"capture": "content"}}));
+    let mut full = asking();
+    full.manifest["lifecycle"]["queue_depth"] = json!(1);
+    formed(&home, &[("lead", &lead), ("coder", &full)], json!([{"from": "lead", "to": ["coder"]}]));
+    let formation = Launched::open(&home);
+    let (lead, coder) = (formation.door(&home), formation.peer_door(&home, "coder"));
+    let asks = |task: &str| {
+        run::until("it asks", || state(&coder, task) == "TASK_STATE_INPUT_REQUIRED");
+        go_on(&coder, task);
+    };
+    // One at work and one that waits: no room for a third.
+    let running = coder.send("first");
+    run::until("it is at work", || state(&coder, &running) == "TASK_STATE_INPUT_REQUIRED");
+    let waiting = coder.send("second");
+    let task = sent_until(&lead, "waiting on call-member: 1 call(s) outstanding");
+    run::until("it was offered twice", || trace::of(&traced(&home, "lead"), "member_call_busy").len() >= 2);
+    asks(&running);
+    asks(&waiting);
+    let taken = || {
+        let records = traced(&home, "lead");
+        let start = trace::of(&records, "member_call_start");
+        start.first().map(|start| start["member_task_id"].as_str().unwrap_or_default().to_owned())
+    };
+    run::until("it took the task", || taken().is_some());
+    asks(&taken().expect("it was taken"));
+    assert_eq!(answer_text(&lead.ended(&task)), "coder said: done: work for coder\n");
+    formation.launcher.signal(Signal::SIGTERM);
+    formation.launcher.finish().expect(143);
+    let records = traced(&home, "lead");
+    let told = trace::of(&records, "tool_call")[0]["output"].as_str().unwrap_or_default().to_owned();
+    assert!(told.contains("\"status\":\"busy\"") && told.contains("did not take the task"), "{told}");
+    let offers: Vec<u64> =
+        trace::of(&records, "member_call_busy").iter().filter_map(|record| record["offer"].as_u64()).collect();
+    assert_eq!(offers, (1..=offers.len() as u64).collect::<Vec<_>>());
+    assert_eq!(call_to(&records, "coder")["status"], "completed");
 }
 
 #[test]

@@ -41,9 +41,13 @@ pub fn bench(arguments: &[&str]) -> Outcome {
     let measure = build_measure(&dist, profile)?;
     let place = Place::new(&dist)?;
     let mut table = Table::default();
-    for (members, to_request, to_exit, runs) in
-        [(3, 80.0, 120.0, runs), (9, 200.0, 280.0, runs), (33, 700.0, 900.0, runs.div_ceil(2))]
-    {
+    for (members, to_request, to_exit, runs) in [
+        (3, 80.0, 120.0, runs),
+        (9, 200.0, 280.0, runs),
+        (33, 700.0, 900.0, runs.div_ceil(2)),
+        // Twice the members of the row before, so twice its budget.
+        (64, 1400.0, 1800.0, runs.div_ceil(5)),
+    ] {
         sh::say(&format!("formations of 1 + {} members, {runs} runs", members - 1));
         let formation = place.formation(members)?;
         let times = formation.times(runs)?;
