@@ -22,6 +22,7 @@ use std::sync::{Arc, OnceLock};
 use tokio::sync::OnceCell;
 
 pub use gateway::{Gateway, KeySource, ReadKey};
+pub use message::refused as message_refused;
 pub use peers::{PeerDoor, Peers};
 pub use rules::RuleSet;
 pub use secret::{Secret, redact};

@@ -266,7 +266,7 @@ fn frame(kind: u8, body: &[u8]) -> String {
 }
 
 fn ready() -> String {
-    frame(0, &[1, 0, 0, 0, 9, 0, 0, 0])
+    frame(0, &[2, 0, 0, 0, 9, 0, 0, 0])
 }
 
 #[tokio::test]
@@ -276,7 +276,7 @@ async fn a_worker_that_breaks_the_greeting_could_not_start() {
         ("echo no such thing >&2; exit 3".to_owned(), "no such thing"),
         ("printf '\\377\\377\\377\\377\\000' >&3".to_owned(), "protocol"),
         ("printf '\\000\\000\\000\\000\\000' >&3".to_owned(), "protocol"),
-        (format!("printf '{}' >&3", frame(0, &[2, 0, 0, 0, 9, 0, 0, 0])), "version 2"),
+        (format!("printf '{}' >&3", frame(0, &[9, 0, 0, 0, 9, 0, 0, 0])), "version 9"),
         (format!("printf '{}' >&3", frame(1, b"\x05\0\0\0never")), "never"),
         ("printf '\\000\\000' >&3".to_owned(), "closed its connection"),
     ];

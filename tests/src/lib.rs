@@ -10,6 +10,7 @@
 //! The binary is the one under `target/dist/debug`, made by `cargo xtask dist`; `MUR_DIST` names another.
 
 mod capsule;
+pub mod component;
 mod dist;
 mod door;
 pub mod launcher;

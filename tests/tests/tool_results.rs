@@ -1,6 +1,6 @@
 //! What a tool can return, honest or not: files named as results, attachments, statuses, metadata.
 
-use mur_tests::{Agent, Trace, World};
+use mur_tests::{Agent, Trace, World, component};
 use serde_json::json;
 
 /// A fixed result of a tool.
@@ -38,8 +38,9 @@ impl Fixed<'_> {
             put_text(&mut memory, list + 16 * index + 8, value);
         }
         let escaped: String = memory.iter().map(|byte| format!("\\{byte:02x}")).collect();
-        let text =
-            COMPONENT.replace("$MEMORY", &escaped).replace("$FREE", &memory.len().next_multiple_of(8).to_string());
+        let text = component::tool(CORE, "$code")
+            .replace("$MEMORY", &escaped)
+            .replace("$FREE", &memory.len().next_multiple_of(8).to_string());
         wat::parse_str(text).expect("a component")
     }
 }
@@ -56,8 +57,7 @@ fn put_text(memory: &mut Vec<u8>, at: usize, text: &str) {
     put_u32(memory, at + 4, text.len());
 }
 
-const COMPONENT: &str = r#"(component
-    (core module $m
+const CORE: &str = r#"    (core module $m
         (memory (export "memory") 4)
         (data (i32.const 0) "$MEMORY")
         (global $free (mut i32) (i32.const $FREE))
@@ -67,36 +67,7 @@ const COMPONENT: &str = r#"(component
             (global.set $free (i32.add (local.get $at) (local.get 3)))
             (local.get $at))
         (func (export "run") (param i32 i32 i32 i32 i32 i32) (result i32) (i32.const 64)))
-    (core instance $code (instantiate $m))
-    (type $status (enum "passed" "failed" "error"))
-    (type $input (record (field "data" (option string)) (field "log-path" (option string))))
-    (type $pair (tuple string string))
-    (type $result (record (field "status" $status) (field "summary" (option string))
-        (field "data" (option string)) (field "data-path" (option string)) (field "truncated" bool)
-        (field "metadata" (list $pair))))
-    (func $run (param "input" $input) (result $result)
-        (canon lift (core func $code "run") (memory $code "memory") (realloc (func $code "realloc"))))
-    (component $shim
-        (type $status0 (enum "passed" "failed" "error"))
-        (import "status" (type $status (eq $status0)))
-        (type $input0 (record (field "data" (option string)) (field "log-path" (option string))))
-        (import "input" (type $input (eq $input0)))
-        (type $pair (tuple string string))
-        (type $result0 (record (field "status" $status) (field "summary" (option string))
-            (field "data" (option string)) (field "data-path" (option string)) (field "truncated" bool)
-            (field "metadata" (list $pair))))
-        (import "result" (type $result (eq $result0)))
-        (import "f" (func $f (param "input" $input) (result $result)))
-        (export $es "status" (type $status))
-        (export $ei "tool-input" (type $input))
-        (type $result1 (record (field "status" $es) (field "summary" (option string))
-            (field "data" (option string)) (field "data-path" (option string)) (field "truncated" bool)
-            (field "metadata" (list $pair))))
-        (export $er "tool-result" (type $result1))
-        (export "run" (func $f) (func (param "input" $ei) (result $er))))
-    (instance $out (instantiate $shim (with "f" (func $run)) (with "status" (type $status))
-        (with "input" (type $input)) (with "result" (type $result))))
-    (export "murmur:tool/run@0.1.0" (instance $out)))"#;
+    (core instance $code (instantiate $m))"#;
 
 struct Ran {
     world: World,

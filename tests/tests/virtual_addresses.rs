@@ -3,13 +3,11 @@
 
 use std::fs::File;
 use std::io::Write as _;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::PathBuf;
+use std::os::fd::AsRawFd;
 use std::time::Instant;
 
-use mur_tests::launcher::{FORMATION, first_line, token, urls_line};
-use mur_tests::{Agent, Answer, Door, Provider, Roster, Running, Seen, Trace, World, bundled_component, wait_until};
-use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
+use mur_tests::launcher::{FORMATION, Member, first_line, pipe, token, urls_line};
+use mur_tests::{Agent, Answer, Door, Provider, Roster, Seen, World, bundled_component, wait_until};
 use nix::sys::signal::Signal::SIGTERM;
 use serde_json::{Value, json};
 
@@ -57,67 +55,10 @@ fn agent(world: &World) -> Agent {
         .network(&["localhost"])
 }
 
-/// A member whose launcher is the test.
-struct Member {
-    running: Running,
-    line: Value,
-    channel: File,
-    _lifeline: OwnedFd,
-}
-
-/// A pipe whose read end survives exec.
-fn pipe() -> (OwnedFd, OwnedFd) {
-    let (read, write) = nix::unistd::pipe2(OFlag::O_CLOEXEC).expect("a pipe");
-    fcntl(&read, FcntlArg::F_SETFD(FdFlag::empty())).expect("a flag");
-    (read, write)
-}
-
-impl Member {
-    /// Starts a member of the name `boss` that may call these.
-    #[track_caller]
-    fn start(world: &World, agent: &Agent, callees: &[&str]) -> Self {
-        Self::with(world, agent, callees, &[])
-    }
-
-    #[track_caller]
-    fn with(world: &World, agent: &Agent, callees: &[&str], env: &[(&str, &str)]) -> Self {
-        world.write("murmur.yaml", agent.manifest());
-        let ((channel, tell), (lifeline, holder)) = (pipe(), pipe());
-        let mut tell = File::from(tell);
-        tell.write_all(first_line("boss", callees).as_bytes()).expect("a pipe takes a line");
-        let mut invocation = world
-            .mur(["run", "--json", "--readiness-tokens"])
-            .env("MURMUR_FORMATION_ID", FORMATION)
-            .env("MURMUR_FORMATION_CHANNEL", channel.as_raw_fd().to_string())
-            .env("MURMUR_FORMATION_LIFELINE", lifeline.as_raw_fd().to_string());
-        for (name, value) in env {
-            invocation = invocation.env(name, value);
-        }
-        let running = invocation.start();
-        let line = running.json_line(0);
-        Self { running, line, channel: tell, _lifeline: holder }
-    }
-
-    /// Tells the member where others answer.
-    fn tell(&mut self, urls: &[(&str, &str)]) {
-        self.channel.write_all(urls_line(urls).as_bytes()).expect("a pipe takes a line");
-    }
-
-    /// The door, presented with the operator's token.
-    fn door(&self) -> Door {
-        Door::ready(&self.line)
-    }
-
-    /// Has a task made into a request, and gives what came back of it.
-    #[track_caller]
-    fn ask(&self, task: &Value) -> Value {
-        answer(&self.door(), &task.to_string())
-    }
-
-    fn trace(&self) -> Trace {
-        let records = PathBuf::from(self.line["records_dir"].as_str().expect("a path"));
-        Trace::read(&records.join("trace.jsonl"))
-    }
+/// Has a task made into a request, and gives what came back of it.
+#[track_caller]
+fn ask(member: &Member, task: &Value) -> Value {
+    answer(&member.door(), &task.to_string())
 }
 
 /// What a task answers, as JSON.
@@ -257,7 +198,7 @@ fn a_name_that_may_not_be_called_and_one_that_does_not_exist_are_refused_alike_b
     member.tell(&[("coder", &url), ("reviewer", &url), ("boss", &url)]);
     for by in BOTH {
         let refused = |address: &str| {
-            let told = member.ask(&json!({"url": format!("{address}/x"), "by": by}));
+            let told = ask(&member, &json!({"url": format!("{address}/x"), "by": by}));
             assert!(told["status"].is_null(), "{by} {address}: {told}");
             told["error"].as_str().unwrap_or_else(|| panic!("{told}")).replace(address, "ADDRESS")
         };
@@ -289,7 +230,7 @@ fn a_name_that_may_not_be_called_and_one_that_does_not_exist_are_refused_alike_b
         for address in
             ["http://Coder.FORMATION.invalid", "http://coder.formation.invalid:80", "http://coder.formation.invalid."]
         {
-            let told = member.ask(&json!({"url": address, "by": by}));
+            let told = ask(&member, &json!({"url": address, "by": by}));
             assert_eq!(told["status"], 200, "{by} {address}: {told}");
         }
     }
@@ -325,12 +266,12 @@ fn the_real_door_is_checked_against_the_sending_components_own_network_list() {
         member.tell(&[("coder", &url)]);
         for (by, through) in [("driver", driver), ("tool", tool)] {
             let before = peer.seen().len();
-            let told = member.ask(&json!({"url": "http://coder.formation.invalid", "by": by}));
+            let told = ask(&member, &json!({"url": "http://coder.formation.invalid", "by": by}));
             assert_eq!(told["status"] == 200, through, "{capsule:?} {own:?} {by}: {told}");
             assert_eq!(peer.seen().len() - before, usize::from(through), "{capsule:?} {own:?} {by}");
             if !through {
                 // Refused as any name is that may not be called, and without a word of the door.
-                let nobody = member.ask(&json!({"url": "http://nobody.formation.invalid", "by": by}));
+                let nobody = ask(&member, &json!({"url": "http://nobody.formation.invalid", "by": by}));
                 let text = |told: &Value| told["error"].as_str().unwrap_or_default().to_owned();
                 assert_eq!(text(&told).replace("coder", "nobody"), text(&nobody), "{by}");
                 assert!(!text(&told).contains(&port), "{told}");
@@ -347,7 +288,7 @@ fn a_request_to_the_real_door_past_the_virtual_address_carries_no_token() {
     let peer = peer();
     let mut member = Member::start(&world, &agent, &["coder"]);
     member.tell(&[("coder", &door_url(&peer))]);
-    let told = member.ask(&json!({"url": door_url(&peer)}));
+    let told = ask(&member, &json!({"url": door_url(&peer)}));
     assert_eq!(told["status"], 200, "{told}");
     assert_eq!(peer.seen()[0].header("authorization"), Some("Bearer forged"));
     member.running.signal(SIGTERM);
@@ -385,9 +326,9 @@ fn an_address_that_never_arrives_is_refused_after_ten_seconds_like_a_name_that_i
     let world = World::new();
     let agent = agent(&world);
     let member = Member::start(&world, &agent, &["coder"]);
-    let nobody = member.ask(&json!({"url": "http://nobody.formation.invalid"}));
+    let nobody = ask(&member, &json!({"url": "http://nobody.formation.invalid"}));
     let begun = Instant::now();
-    let told = member.ask(&json!({"url": "http://coder.formation.invalid"}));
+    let told = ask(&member, &json!({"url": "http://coder.formation.invalid"}));
     assert!(begun.elapsed().as_secs() >= 9, "it was not waited for");
     assert_eq!(
         told["error"].as_str().map(|text| text.replace("coder", "nobody")),
@@ -406,15 +347,16 @@ fn a_large_request_and_a_broken_answer_pass_as_they_are() {
     member.tell(&[("coder", &door_url(&peer))]);
     // Larger than what is under way between worker and host at once.
     let text = "x".repeat(3 << 20);
-    let told = member.ask(&json!({"url": "http://coder.formation.invalid", "body": json!({"text": text}).to_string()}));
+    let told =
+        ask(&member, &json!({"url": "http://coder.formation.invalid", "body": json!({"text": text}).to_string()}));
     assert_eq!(told["status"], 404, "{told}");
     assert_eq!(peer.seen()[0].body["text"].as_str().map(str::len), Some(3 << 20));
-    let told = member.ask(&json!({"url": "http://coder.formation.invalid"}));
+    let told = ask(&member, &json!({"url": "http://coder.formation.invalid"}));
     let error = told["error"].as_str().unwrap_or_default();
     assert!(told["status"].is_null() && !error.is_empty() && !error.contains("localhost"), "{told}");
     // A door nobody answers at is told as such, and not where it was.
     drop(peer);
-    let told = member.ask(&json!({"url": "http://coder.formation.invalid"}));
+    let told = ask(&member, &json!({"url": "http://coder.formation.invalid"}));
     let error = told["error"].as_str().unwrap_or_default();
     assert!(!error.is_empty() && !error.contains("localhost") && !error.contains("127.0.0.1"), "{told}");
     member.running.signal(SIGTERM);

@@ -16,13 +16,18 @@ const MAX_ANSWER: usize = 16 << 20;
 /// The version of A2A spoken.
 const A2A_VERSION: &str = "1.0";
 
+/// What is said of a destination that may not be sent to, whatever it is that forbids it.
+pub fn refused(peer_url: &str) -> String {
+    format!("network policy: '{peer_url}' not in capabilities.network.allow")
+}
+
 pub(super) async fn send(
     egress: &Egress,
     sender: &Sender,
     peer_url: &str,
     message: PeerMessage,
 ) -> Result<PeerAnswer, String> {
-    let refused = || format!("network policy: '{peer_url}' not in capabilities.network.allow");
+    let refused = || refused(peer_url);
     let uri: Uri = peer_url.parse().map_err(|_| refused())?;
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -66,7 +71,9 @@ fn body(message: &PeerMessage) -> Value {
 
 fn answer(value: &Value) -> Result<PeerAnswer, String> {
     if let Some(error) = value.get("error") {
-        let text = error.get("message").and_then(Value::as_str).unwrap_or("an error without a message");
+        // A door refuses before any method with the words beside the error, not in it.
+        let text = error.get("message").or_else(|| value.get("message")).and_then(Value::as_str);
+        let text = text.unwrap_or("an error without a message");
         return Err(text.chars().take(1000).collect());
     }
     let task = value.pointer("/result/task").ok_or("no task")?;
@@ -90,6 +97,7 @@ mod tests {
         let found = answer(&value).unwrap();
         assert_eq!((found.task_id.as_str(), found.state.as_str()), ("tsk_1", "input-required"));
         assert_eq!(answer(&json!({"error": {"message": "no"}})), Err("no".to_owned()));
+        assert_eq!(answer(&json!({"error": "peer_not_accepted", "message": "not here"})), Err("not here".to_owned()));
         assert!(answer(&json!({"result": {}})).is_err());
     }
 }

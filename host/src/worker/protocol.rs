@@ -17,11 +17,11 @@ use std::collections::VecDeque;
 use bytes::{Buf, Bytes, BytesMut};
 
 use super::types::{CallLimits, ProcessOutcome, ProcessRequest, Status, ToolResult};
-use crate::egress::{HttpError, Timeouts};
+use crate::egress::{HttpError, PeerAnswer, PeerMessage, Timeouts};
 use wire::{Malformed, Wire, wire_enum, wire_struct};
 
 /// Raised with every change of a frame.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The worker's end of the connection.
 pub const DESCRIPTOR: i32 = 3;
@@ -116,6 +116,8 @@ pub enum Ask {
     Input(String),
     /// A program's run.
     Process(ProcessRequest),
+    /// A message to the door at an address.
+    Message(String, PeerMessage),
 }
 
 /// `mur`'s answer to an [`Ask`].
@@ -125,6 +127,8 @@ pub enum Answer {
     Input(Result<String, String>),
     /// To [`Ask::Process`].
     Process(Result<ProcessOutcome, String>),
+    /// To [`Ask::Message`].
+    Message(Result<PeerAnswer, String>),
 }
 
 wire_enum!(Fault {
@@ -132,8 +136,8 @@ wire_enum!(Fault {
     7 Instantiate(text), 8 Cancelled, 9 Refused(text),
 });
 wire_enum!(Event { 0 Chunk(text), 1 Thinking(text), 2 ToolCallStarted(id, name), 3 ToolCallInputBytes(id, bytes) });
-wire_enum!(Ask { 0 Input(prompt), 1 Process(request) });
-wire_enum!(Answer { 0 Input(answer), 1 Process(outcome) });
+wire_enum!(Ask { 0 Input(prompt), 1 Process(request), 2 Message(peer_url, message) });
+wire_enum!(Answer { 0 Input(answer), 1 Process(outcome), 2 Message(answer) });
 wire_enum!(Status { 0 Passed, 1 Failed, 2 Error });
 wire_enum!(HttpError {
     0 Denied(what), 1 NameNotResolved, 2 ConnectionRefused, 3 ConnectionLost, 4 ConnectTimeout, 5 ReadTimeout,
@@ -142,6 +146,8 @@ wire_enum!(HttpError {
 wire_struct!(ToolResult { status, summary, data, data_path, truncated, metadata });
 wire_struct!(ProcessRequest { binary, args, stdin, env, timeout_ms });
 wire_struct!(ProcessOutcome { exit_code, signal, stdout, stderr, truncated });
+wire_struct!(PeerMessage { message_id, context_id, text });
+wire_struct!(PeerAnswer { task_id, context_id, state });
 wire_struct!(Timeouts { connect, first_byte, between_bytes });
 wire_struct!(CallLimits { memory, table_elements, instances, deadline });
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::diagnostics::{Diagnostic, codes};
-use crate::egress::{HttpError, HttpRequest, HttpResponse};
+use crate::egress::{self, HttpError, HttpRequest, HttpResponse, PeerAnswer, PeerMessage};
 
 /// A boxed future that a task of the session can run.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -298,5 +298,15 @@ pub trait HostCalls: Send + Sync {
         request: ProcessRequest,
     ) -> BoxFuture<'a, Result<ProcessOutcome, String>> {
         Box::pin(async move { Err(format!("not-granted: '{}' may not be run by this artifact", request.binary)) })
+    }
+
+    /// Sends one message to the door at an address, real or virtual. An error is the artifact's, word for word.
+    fn message_send<'a>(
+        &'a self,
+        _artifact: &'a str,
+        peer_url: &'a str,
+        _message: PeerMessage,
+    ) -> BoxFuture<'a, Result<PeerAnswer, String>> {
+        Box::pin(async move { Err(egress::message_refused(peer_url)) })
     }
 }

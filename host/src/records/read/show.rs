@@ -93,13 +93,20 @@ pub fn session(trace: &Trace, running: bool) -> Result<String> {
         }),
     );
     optional(&mut text, "Member calls", member_calls(trace));
+    let sent = rows(trace, "a2a_send", |r| {
+        let to = format!("to {}", string(r, "peer_url"));
+        vec!["sent".into(), string(r, "task_id").into(), string(r, "context_id").into(), to]
+    });
     optional(
         &mut text,
         "A2A",
         rows(trace, "a2a_task_received", |r| {
             let from = r["caller_member"].as_str().map(|member| format!("from member {member}")).unwrap_or_default();
             vec!["received".into(), string(r, "task_id").into(), string(r, "context_id").into(), from]
-        }),
+        })
+        .into_iter()
+        .chain(sent)
+        .collect(),
     );
     optional(&mut text, "Tasks", tasks(trace));
     Ok(text)

@@ -117,7 +117,7 @@ impl TaskRun<'_> {
     }
 
     async fn call_wasm(&mut self, tool: &Tool, call: &ToolCall) -> Result<Done, Ended> {
-        let host = ArtifactCall::of_tool(&self.agent.ctx, &self.stream, self.trust(), &self.input);
+        let host = ArtifactCall::of_tool(&self.agent.ctx, &self.stream, self.trust(), &self.input, self.turn_node());
         let input = ToolInput { data: Some(call.input.get().to_owned()), log_path: None };
         let calling = self.agent.ctx.workers.call_tool(Kind::Tools, &tool.name, input, Vec::new(), host.clone());
         let result = self.unless_ended("turn", calling).await?;

@@ -6,10 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use http::HeaderMap;
+use serde_json::json;
 
 use super::retry::{Connection, Failure, asked_wait};
 use super::stream::TaskStream;
-use crate::egress::{HttpError, HttpRequest, HttpResponse, TrustClass};
+use crate::egress::{HttpError, HttpRequest, HttpResponse, PeerAnswer, PeerMessage, TrustClass};
+use crate::ids::EventId;
 use crate::session::SessionContext;
 use crate::worker::{BoxFuture, HostCalls};
 
@@ -38,6 +40,8 @@ pub struct ArtifactCall {
     /// Only the loop's own driver may announce tool calls.
     announces: bool,
     input: Arc<InputState>,
+    /// What its records hang off.
+    parent: Option<EventId>,
     seen: Mutex<Seen>,
 }
 
@@ -59,6 +63,7 @@ impl ArtifactCall {
         stream: &TaskStream,
         trust: TrustClass,
         input: &Arc<InputState>,
+        parent: Option<&EventId>,
     ) -> Arc<Self> {
         Arc::new(Self {
             ctx: Arc::clone(ctx),
@@ -66,6 +71,7 @@ impl ArtifactCall {
             trust,
             announces: true,
             input: Arc::clone(input),
+            parent: parent.cloned(),
             seen: Mutex::default(),
         })
     }
@@ -76,6 +82,7 @@ impl ArtifactCall {
         stream: &TaskStream,
         trust: TrustClass,
         input: &Arc<InputState>,
+        parent: Option<&EventId>,
     ) -> Arc<Self> {
         Arc::new(Self {
             ctx: Arc::clone(ctx),
@@ -83,6 +90,7 @@ impl ArtifactCall {
             trust,
             announces: false,
             input: Arc::clone(input),
+            parent: parent.cloned(),
             seen: Mutex::default(),
         })
     }
@@ -152,6 +160,26 @@ impl HostCalls for ArtifactCall {
                 Err(error) => seen.failed(error),
             }
             result
+        })
+    }
+
+    fn message_send<'a>(
+        &'a self,
+        artifact: &'a str,
+        peer_url: &'a str,
+        message: PeerMessage,
+    ) -> BoxFuture<'a, Result<PeerAnswer, String>> {
+        Box::pin(async move {
+            let sender = self.ctx.sender(artifact, self.trust, None);
+            let message_id = message.message_id.clone();
+            let answer = self.ctx.egress.message_send(&sender, peer_url, message).await?;
+            // The address as the artifact knows it: of a member that is the virtual one.
+            let record = json!({
+                "peer_url": peer_url, "message_id": message_id, "task_id": answer.task_id,
+                "context_id": answer.context_id, "traceparent": sender.traceparent, "trust": self.trust.as_str(),
+            });
+            self.ctx.trace.record_aside("a2a_send", self.parent.as_ref(), record);
+            Ok(answer)
         })
     }
 

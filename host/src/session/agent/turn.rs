@@ -172,7 +172,7 @@ impl TaskRun<'_> {
 
     async fn call_driver(&self, payload: &Payload) -> Result<Result<Answered, Failed>, Ended> {
         let ctx = &self.agent.ctx;
-        let host = ArtifactCall::of_driver(ctx, &self.stream, self.trust(), &self.input);
+        let host = ArtifactCall::of_driver(ctx, &self.stream, self.trust(), &self.input, self.task_node());
         let input = ToolInput { data: Some(payload.json.clone()), log_path: None };
         let calling = ctx.workers.call_tool(Kind::Driver, &ctx.driver.bare, input, Vec::new(), host.clone());
         let result = self.unless_ended("inference", calling).await?;

@@ -8,17 +8,19 @@ use super::super::protocol::wire::MAX_LIST;
 use super::super::protocol::{Answer, Ask, Event, MAX_FRAGMENT, MAX_PROCESS, MAX_TEXT, Up, fragments};
 use super::super::types::{ProcessOutcome, ProcessRequest, Status, ToolResult};
 use super::state::State;
+use crate::egress::{PeerAnswer, PeerMessage};
 
 const EVENTS: &str = "murmur:stream/events@0.1.0";
 const TASK: &str = "murmur:task/task@0.1.0";
 const PROCESS: &str = "murmur:process/exec@0.1.0";
+const MESSAGE: &str = "murmur:message/send@0.1.0";
 
 /// Packages of WASI that are linked, in any version the definitions satisfy.
 const WASI: [&str; 6] = ["wasi:cli/", "wasi:clocks/", "wasi:filesystem/", "wasi:io/", "wasi:random/", "wasi:sockets/"];
 
 /// Whether an import is given to tools and http drivers.
 pub(super) fn is_served(name: &str) -> bool {
-    [EVENTS, TASK, PROCESS].contains(&name)
+    [EVENTS, TASK, PROCESS, MESSAGE].contains(&name)
         || WASI.iter().any(|package| name.starts_with(package))
         || name.starts_with("wasi:http/types@")
         || name.starts_with("wasi:http/outgoing-handler@")
@@ -114,6 +116,35 @@ impl From<ProcessOutcome> for WitOutcome {
     }
 }
 
+/// `murmur:message/send` `message`.
+#[derive(ComponentType, Lift)]
+#[component(record)]
+struct WitMessage {
+    #[component(name = "message-id")]
+    message_id: String,
+    #[component(name = "context-id")]
+    context_id: Option<String>,
+    text: String,
+}
+
+/// `murmur:message/send` `task-result`.
+#[derive(ComponentType, Lower)]
+#[component(record)]
+struct WitTaskResult {
+    #[component(name = "task-id")]
+    task_id: String,
+    #[component(name = "context-id")]
+    context_id: String,
+    state: String,
+}
+
+impl From<PeerAnswer> for WitTaskResult {
+    fn from(answer: PeerAnswer) -> Self {
+        let PeerAnswer { task_id, context_id, state } = answer;
+        Self { task_id, context_id, state }
+    }
+}
+
 /// Links them.
 pub(super) fn link(linker: &mut Linker<State>) -> wasmtime::Result<()> {
     link_events(linker)?;
@@ -122,6 +153,9 @@ pub(super) fn link(linker: &mut Linker<State>) -> wasmtime::Result<()> {
     })?;
     linker.instance(PROCESS)?.func_wrap_async("run", |store, (request,): (WitRequest,)| {
         Box::new(async move { Ok((run_process(store, request).await,)) })
+    })?;
+    linker.instance(MESSAGE)?.func_wrap_async("send", |store, (peer_url, message): (String, WitMessage)| {
+        Box::new(async move { Ok((send_message(store, peer_url, message).await,)) })
     })
 }
 
@@ -182,5 +216,22 @@ async fn run_process(store: StoreContextMut<'_, State>, request: WitRequest) -> 
     match link.ask(Ask::Process(request)).await {
         Some(Answer::Process(outcome)) => outcome.map(WitOutcome::from),
         _ => Err("the request was not answered".to_owned()),
+    }
+}
+
+async fn send_message(
+    store: StoreContextMut<'_, State>,
+    peer_url: String,
+    message: WitMessage,
+) -> Result<WitTaskResult, String> {
+    let WitMessage { message_id, context_id, text } = message;
+    let size = peer_url.len() + message_id.len() + context_id.as_ref().map_or(0, String::len) + text.len();
+    if size >= MAX_PROCESS {
+        return Err("the message is too large".to_owned());
+    }
+    let link = store.data().link.clone();
+    match link.ask(Ask::Message(peer_url, PeerMessage { message_id, context_id, text })).await {
+        Some(Answer::Message(answer)) => answer.map(WitTaskResult::from),
+        _ => Err("the message was not answered".to_owned()),
     }
 }

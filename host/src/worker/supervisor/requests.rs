@@ -81,6 +81,9 @@ pub(super) fn ask(worker: &Arc<Worker>, call: u64, entry: &mut Call, request: u3
         let answer = match ask {
             Ask::Input(prompt) => Answer::Input(host.request_input(&prompt).await.map_err(reason)),
             Ask::Process(asked) => Answer::Process(host.process_run(&artifact, asked).await.map_err(reason)),
+            Ask::Message(peer_url, message) => {
+                Answer::Message(host.message_send(&artifact, &peer_url, message).await.map_err(reason))
+            }
         };
         if let Some(left) = left {
             clock.restart(left);
@@ -93,6 +96,9 @@ pub(super) fn ask(worker: &Arc<Worker>, call: u64, entry: &mut Call, request: u3
             let answer = match frame {
                 Down::Answer { answer: Answer::Process(_), .. } => {
                     Answer::Process(Err("the output is too large".into()))
+                }
+                Down::Answer { answer: Answer::Message(_), .. } => {
+                    Answer::Message(Err("the peer's answer is too large".into()))
                 }
                 _ => Answer::Input(Err("the answer is too large".into())),
             };
