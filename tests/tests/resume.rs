@@ -230,6 +230,22 @@ fn the_session_resumed_is_never_the_launch_itself() {
     assert_eq!(world.files(), before, "the refused launch left something");
 }
 
+#[test]
+fn a_session_is_resolved_before_the_project_is_read_and_after_the_formation_is() {
+    let world = World::new();
+    // Neither the manifest nor the project's file is there to be read.
+    world.mur(["run", "--resume", "--task", "x"]).run().refused("E-TRC-002");
+    world.write("murmur.yaml", "no manifest: [");
+    world.write(".env", "no line\n");
+    world.mur(["run", "--resume", "--task", "x"]).run().refused("E-TRC-002");
+    world.mur(["run", "--resume"]).env("MURMUR_FORMATION_ID", "frm_X").run().refused("E-RUN-044");
+    world.mur(["run", "--resume"]).env("MURMUR_FORMATION_PEERS", "").run().refused("E-RUN-046");
+    let id = "frm_0199c4e2f1b7712a9d3e4f5061728394";
+    let done = world.mur(["run", "--resume"]).env("MURMUR_FORMATION_ID", id).run();
+    done.refused("E-TRC-002");
+    assert!(done.stderr.starts_with("warning[W-RUN-007]"), "{}", done.stderr);
+}
+
 /// Everything under the world and what it holds.
 fn contents(world: &World) -> Vec<(PathBuf, Vec<u8>)> {
     world.files().into_iter().map(|path| (path.clone(), fs::read(&path).unwrap_or_default())).collect()
@@ -348,16 +364,33 @@ fn a_context_without_a_record_cannot_be_resumed_and_the_hint_says_what_can() {
 }
 
 #[test]
-fn a_record_that_is_no_file_of_its_own_is_not_read() {
-    let world = project(&witness());
-    ok(&world.mur(["run", "--task", "alpha"]).run());
-    let kept = record(&world, "witness");
-    let elsewhere = world.project().join("moved.jsonl");
-    fs::rename(&kept, &elsewhere).expect("a move");
-    std::os::unix::fs::symlink(&elsewhere, &kept).expect("a link");
-    let done = world.mur(["run", "--resume", "--task", "x"]).run();
-    done.refused("E-IO-003");
-    assert!(done.stderr.contains("conversation.jsonl"), "{}", done.stderr);
+fn a_record_that_is_no_file_of_its_own_or_too_long_is_not_read() {
+    type Spoil = fn(&Path);
+    let rows: [(&str, Spoil); 3] = [
+        ("a link", |kept| {
+            let elsewhere = kept.with_file_name("moved.jsonl");
+            fs::rename(kept, &elsewhere).expect("a move");
+            std::os::unix::fs::symlink(&elsewhere, kept).expect("a link");
+        }),
+        ("a folder", |kept| {
+            fs::remove_file(kept).expect("it is ours");
+            fs::create_dir(kept).expect("a folder");
+        }),
+        ("65 MiB", |kept| {
+            fs::OpenOptions::new().write(true).open(kept).expect("a file").set_len(65 << 20).expect("a long file");
+        }),
+    ];
+    for (what, spoil) in rows {
+        let world = project(&witness());
+        ok(&world.mur(["run", "--task", "alpha"]).run());
+        let kept = record(&world, "witness");
+        spoil(&kept);
+        let before = world.files();
+        let done = world.mur(["run", "--resume", "--task", "x"]).run();
+        done.refused("E-IO-003");
+        assert!(done.stderr.contains(&kept.display().to_string()), "{what}: {}", done.stderr);
+        assert_eq!(world.files(), before, "{what}");
+    }
 }
 
 #[test]
