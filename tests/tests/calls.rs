@@ -539,6 +539,27 @@ fn members_that_wait_for_each_other_are_freed_by_a_deadline() {
 }
 
 #[test]
+fn a_member_that_is_silent_on_two_ways_is_named_once_at_the_top() {
+    let home = Home::new();
+    let (link, end) = (lead(), failing());
+    let members = [("a", &link), ("b", &link), ("c", &link), ("d", &end)];
+    let rules = json!([{"from": "a", "to": ["b", "c"]}, {"from": "b", "to": ["d"]}, {"from": "c", "to": ["d"]}]);
+    formed(&home, &members, rules);
+    let formation = Launched::open(&home);
+    let door = formation.door(&home);
+    let ended = door.ended(&door.send("x"));
+    let silent = json!([{"member": "d", "status": "failed"}]);
+    assert_eq!(ended.pointer("/metadata/murmur/noAnswerBelow"), Some(&silent), "{ended}");
+    formation.launcher.signal(Signal::SIGTERM);
+    formation.launcher.finish().expect(143);
+    let records = traced(&home, "a");
+    assert_eq!(
+        [call_to(&records, "b"), call_to(&records, "c")].map(|call| call["no_answer_below"].clone()),
+        [silent.clone(), silent]
+    );
+}
+
+#[test]
 fn silence_five_calls_down_reaches_the_top() {
     let home = Home::new();
     let link = lead();

@@ -216,7 +216,12 @@ impl Shared {
             if outcome.ending.status != Status::Completed {
                 state.unanswered.push(Below { member: outcome.member.clone(), status: outcome.ending.status });
             }
-            state.unanswered.extend(outcome.ending.below.iter().cloned());
+            // One that two callees could not reach is named once.
+            for below in &outcome.ending.below {
+                if !state.unanswered.contains(below) {
+                    state.unanswered.push(below.clone());
+                }
+            }
         }
         let below = outcome.ending.below.iter().map(|b| json!({"member": b.member, "status": b.status.as_str()}));
         let record = records::MemberCall {
