@@ -325,3 +325,23 @@ fn a_file_of_one_member_is_not_there_for_another() {
     }
     closed(formation);
 }
+
+#[test]
+fn a_formation_directory_removed_by_hand_takes_its_peers_from_view_and_stops_nothing() {
+    let home = Home::new();
+    standard(&home, &worker());
+    home.mur(["run", "--roster", "--task", "x"]).expect(0);
+    let [ended] = &home.formations()[..] else { panic!("one formation") };
+    let id = ended.file_name().unwrap().to_string_lossy().into_owned();
+    // Another launch stands meanwhile.
+    let formation = Launched::open(&home);
+    let before = home.mur(["trace", "show", &id]).expect(0);
+    assert!(before.stdout.contains("coder") && before.stdout.contains("reviewer"), "{}", before.stdout);
+    fs::remove_dir_all(ended).unwrap();
+    let after = home.mur(["trace", "show", &id]).expect(0);
+    let members = after.stdout.lines().filter(|line| line.contains("ses_")).count();
+    assert_eq!(members, 1, "{}", after.stdout);
+    let door = formation.door(&home);
+    assert_eq!(door.ended(&door.send("y"))["status"]["state"], "TASK_STATE_COMPLETED");
+    closed(formation);
+}
