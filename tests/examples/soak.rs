@@ -73,7 +73,6 @@ fn hold(time: Duration) -> bool {
     }
     let after = stream.held();
     report(&stream, start.elapsed(), &after);
-    stream.close();
     let mut sound = true;
     for ((label, before), (_, after)) in warm.unwrap_or_default().iter().zip(&after) {
         say(&format!(
@@ -92,6 +91,8 @@ fn hold(time: Duration) -> bool {
             && after.descriptors <= before.descriptors + MORE.descriptors
             && after.threads <= before.threads + MORE.threads;
     }
+    // Its records are many files, and removing them takes a while.
+    stream.close();
     sound
 }
 
