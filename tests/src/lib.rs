@@ -11,6 +11,7 @@
 
 mod capsule;
 pub mod component;
+pub mod conversation;
 mod dist;
 mod door;
 pub mod launcher;
