@@ -39,7 +39,8 @@ pub fn record(world: &World, capsule: &str) -> PathBuf {
 #[track_caller]
 pub fn roles(record: &Path) -> Vec<String> {
     let lines = fs::read_to_string(record).expect("a record");
-    let lines = lines.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    // A killed writer may have torn a line.
+    let lines = lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     lines.filter_map(|line| line["role"].as_str().map(str::to_owned)).collect()
 }
 

@@ -150,8 +150,13 @@ fn a_session_killed_at_any_moment_can_be_resumed_and_providers_accept_its_conver
             std::thread::sleep(std::time::Duration::from_millis(round * 7 % 60));
             running.signal(SIGKILL);
             killed += u32::from(running.wait().signal() == Some(9));
+            // One that was killed before its task joined the conversation has nothing to go on with.
             let trace = newest(&world);
-            if trace.first("task_start").is_some() {
+            let context =
+                trace.first("task_start").map(|task| task["context_id"].as_str().unwrap_or_default().to_owned());
+            let kept =
+                context.map(|context| world.murmur().join(format!("conversations/asks/{context}/conversation.jsonl")));
+            if kept.is_some_and(|kept| kept.exists() && roles(&kept).first().is_some_and(|role| role == "user")) {
                 resumed = Some(trace.session().to_owned());
             }
         }

@@ -409,3 +409,36 @@ fn in_a_real_formation_a_tool_gives_a_member_work_and_cannot_reach_one_it_may_no
     }
     assert!(world.trace("reviewer").all("a2a_task_received").is_empty());
 }
+
+#[test]
+fn in_a_real_formation_callees_are_named_in_roster_order_and_a_member_that_calls_nobody_is_told_of_nobody() {
+    let world = World::new();
+    let env = json!({"rules": [{"turns": [[{"say": "{{env | quote}}"}]], "repeat": true}]});
+    let quiet = |name: &str| Agent::scripted(name, env.clone()).peer();
+    let roster = Roster::new()
+        .member("boss", agent(&world))
+        .member("zoe", quiet("zoe"))
+        .member("mid", quiet("mid"))
+        .member("ada", quiet("ada"))
+        .rule("boss", &["ada"])
+        .rule("boss", &["zoe", "ada"]);
+    world.roster(&roster);
+    let launcher = world.mur(["run", "--roster", "--json"]).start();
+    let formation = launcher.json_line(0);
+    let entry = launcher.json_line(1);
+    let door = |line: &Value| {
+        let token = world.mur(["token", line["session_id"].as_str().expect("an id")]).ok().stdout;
+        Door::at(line["url"].as_str().expect("a url")).token(token.trim())
+    };
+    let told = answer(&door(&entry), "env");
+    for kind in BOTH {
+        let expected = "zoe=http://zoe.formation.invalid ada=http://ada.formation.invalid";
+        assert_eq!(told[kind]["MURMUR_FORMATION_PEERS"], expected, "{kind}: {told}");
+    }
+    for peer in formation["peers"].as_array().expect("peers") {
+        let told = answer(&door(peer), "env");
+        assert!(told.is_object() && told.get("MURMUR_FORMATION_PEERS").is_none(), "{told}");
+    }
+    launcher.signal(SIGTERM);
+    launcher.wait();
+}
