@@ -2,6 +2,7 @@
 
 pub mod fds;
 pub mod lifeline;
+pub mod limits;
 pub mod pidfd;
 pub mod spawn;
 pub mod start;

@@ -29,11 +29,30 @@ fn small_limits_do_not_stop_a_launch() {
 }
 
 #[test]
-fn too_few_descriptors_are_called_by_their_name() {
+fn too_few_descriptors_have_one_code_that_names_the_limit_and_what_is_needed() {
     let home = Home::new();
     standard(&home, &worker());
-    let refused = after(&home, "ulimit -n 12").expect(1);
-    assert!(refused.stderr.contains("Too many open files"), "{}", refused.stderr);
+    let limited = |limit: u32, command: &str| {
+        let mut shell = Command::new("bash");
+        shell.args(["-c", &format!("ulimit -n {limit}; exec '{}' {command}", dist::mur().display())]);
+        shell.env_clear().env("HOME", home.home()).env("PATH", "/usr/bin:/bin").current_dir(home.project());
+        Running::start(shell).finish()
+    };
+    let session = "run --capsule local/worker --capsule-version 1.0.0 --task x";
+    // Below four the system's loader cannot start any program.
+    for limit in (4..40).step_by(3) {
+        for command in ["run --roster --task x", session] {
+            let refused = limited(limit, command).refused("E-IO-002");
+            let wanted = format!("at most {limit} files may be open at once here");
+            assert!(refused.stderr.contains(&wanted), "{}", refused.stderr);
+            assert!(refused.stderr.lines().count() == 2, "{}", refused.stderr);
+        }
+    }
+    for limit in [4, 8, 12, 19] {
+        limited(limit, "list -g").refused("E-IO-002");
+    }
+    limited(20, "list -g").expect(0);
+    assert!(!home.home().join(".murmur/formations").exists() && !home.home().join(".murmur/sessions").exists());
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use crate::cli::Outcome;
 use crate::formation;
+use crate::process::limits;
 use crate::session::deadline::{MAX_SECONDS, Start};
 use crate::session::request::{Place, Resume, RunRequest, Source};
 use crate::session;
@@ -116,6 +117,7 @@ pub struct Args {
 /// Runs the command.
 pub fn run(args: Args) -> Outcome {
     let start = Start::now();
+    limits::require_open_files(limits::SESSION, "mur run")?;
     if let Some(path) = args.roster {
         return formation::launch::run(formation::launch::Request {
             path,

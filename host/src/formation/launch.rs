@@ -17,6 +17,7 @@ use crate::diagnostics::{Diagnostic, Result, codes, output};
 use crate::ids::FormationId;
 use crate::paths::MurmurHome;
 use crate::process::Exit;
+use crate::process::limits;
 use crate::records::formations::{self, Marker};
 use crate::roster::admission::Admitted;
 use crate::roster::admit::admit_in_child;
@@ -63,6 +64,8 @@ pub fn run(request: Request) -> Outcome {
     let home = MurmurHome::from_env()?;
     home.prepare()?;
     let admitted = admit_in_child(&project.dir, &project.text)?;
+    let members = admitted.members.len();
+    limits::require_open_files(limits::for_members(members), &format!("a formation of {members} members"))?;
     for crowded in &admitted.warnings {
         let warning = Diagnostic::new(codes::W_ROS_001, crowded.message.clone());
         output::stderr_line(&format!("[mur run] {}", warning.warning_line()));
