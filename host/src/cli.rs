@@ -3,6 +3,7 @@
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::diagnostics::{self, output};
+use crate::process::limits;
 
 /// What a command returns: its exit status, or the diagnostic that is printed before exiting with 1.
 pub type Outcome = diagnostics::Result<u8>;
@@ -95,8 +96,10 @@ pub fn main() -> u8 {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            let printed = error.print();
-            if let (Err(cause), false) = (printed, error.use_stderr()) {
+            if error.use_stderr() {
+                // It repeats arguments, which are outside bytes: written out like those of any message.
+                output::stderr_line(error.render().to_string().trim_end());
+            } else if let Err(cause) = error.print() {
                 output::note_refusal(&cause);
             }
             return ended(u8::try_from(error.exit_code()).unwrap_or(2));
@@ -104,7 +107,7 @@ pub fn main() -> u8 {
     };
     // A session's refused lines are in its records' log, and its status is its own.
     let keeps_status = matches!(cli.command, Command::Run(_));
-    match cli.command.run() {
+    match limits::require_open_files(limits::COMMAND, "mur").and_then(|()| cli.command.run()) {
         Ok(status) if keeps_status => status,
         Ok(status) => ended(status),
         Err(diagnostic) => {

@@ -46,6 +46,8 @@ pub struct Config {
     pub global_inference: InferenceDefaults,
     /// Lines for stderr, complete.
     pub warnings: Vec<String>,
+    /// Keys that nothing reads, for `mur doctor`: a launch ignores them silently. Complete lines.
+    pub unknown: Vec<String>,
     /// `W-SEC-028` when the global file holds credentials and others may read it.
     pub readable_by_others: Option<Diagnostic>,
 }

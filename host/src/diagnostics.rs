@@ -137,7 +137,28 @@ pub fn shown(text: &str) -> Cow<'_, str> {
 }
 
 fn is_unshowable(c: char) -> bool {
-    (c.is_control() && !matches!(c, '\n' | '\t')) || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    (c.is_control() && !matches!(c, '\n' | '\t')) || turns(c)
+}
+
+/// Turns the order of the letters around it.
+fn turns(c: char) -> bool {
+    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Whether a character cannot be seen in a name: controls, what turns text around, what takes no width, line ends of
+/// Unicode's own. Two names that differ in one of these look alike.
+pub fn is_hidden(c: char) -> bool {
+    let no_width = matches!(c, '\u{ad}' | '\u{200b}'..='\u{200d}' | '\u{2060}'..='\u{2064}' | '\u{feff}');
+    c.is_control() || turns(c) || no_width || matches!(c, '\u{2028}' | '\u{2029}')
+}
+
+/// A text with what cannot be seen in it written out.
+pub fn revealed(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_hidden(c) { out.extend(c.escape_unicode()) } else { out.push(c) }
+    }
+    out
 }
 
 fn write_place(f: &mut fmt::Formatter<'_>, place: &Place) -> fmt::Result {

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 pub use artifact::{
     ArtifactManifest, Execution, HookBinding, HookContract, ModelLimits, UpstreamAuth, read_artifact, upstream_auth,
 };
-pub use gateway::{ApiKey, Gateway};
+pub use gateway::{ApiKey, Gateway, gateway_warnings};
 pub(crate) use gateway::{check_endpoint, is_credential_name};
 pub use grants::{
     Capabilities, EntryCapabilities, EnvGrant, Filesystem, Install, InterpreterRuntime, Limits, NetworkGrant,

@@ -220,9 +220,27 @@ pub fn resolve_through_existing(path: &Path) -> PathBuf {
     }
 }
 
+/// A text as one word of a shell's command line, quoted where it must be: for commands that messages print.
+pub fn shell_word(text: &str) -> std::borrow::Cow<'_, str> {
+    let plain = |c: char| c.is_alphanumeric() || "/._-+,:@%=".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        return text.into();
+    }
+    format!("'{}'", text.replace('\'', "'\\''")).into()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_shell_word_is_quoted_where_a_shell_would_split_or_read_it() {
+        for (text, word) in
+            [("/a/b-c.d", "/a/b-c.d"), ("a b", "'a b'"), ("it's", r"'it'\''s'"), ("", "''"), ("$x", "'$x'")]
+        {
+            assert_eq!(shell_word(text), word);
+        }
+    }
 
     #[test]
     fn a_records_group_mirrors_the_resolved_root() {

@@ -5,6 +5,7 @@
 //! reads it decides whether that text is a version, a number or a truth. Anchors, aliases, merge keys, tags beyond the
 //! core schema, repeated keys and second documents are refused, so that a file means what it looks like.
 
+pub mod known;
 mod scalar;
 
 use std::borrow::Cow;

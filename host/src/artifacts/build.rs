@@ -12,9 +12,12 @@ use super::archive::{self, BUILD_LABEL, CAPSULE_WASM, MANIFEST, SKILL, is_root_w
 use super::level::{self, Interfaces};
 use super::name::{Version, check_part};
 use crate::diagnostics::{Code, Diagnostic, Result, codes};
-use crate::manifest::{ArtifactManifest, Execution, read_artifact};
+use crate::manifest::{ArtifactManifest, Execution, read_artifact, read_capsule};
 use crate::paths::write_atomic;
 use crate::yaml::{self, Kind, Node};
+
+/// The role of what `mur run` launches.
+const CAPSULE: &str = "capsule";
 
 /// What was built.
 #[derive(Debug)]
@@ -57,6 +60,10 @@ pub fn build(source: &Path, output: Option<&Path>) -> Result<Built> {
     };
     let manifest = read_artifact(&text, MANIFEST)?;
     check_manifest(&manifest)?;
+    if manifest.runtime == CAPSULE {
+        // Whoever launches it reads the rest, and would refuse there what is wrong here.
+        read_capsule(&text, MANIFEST)?;
+    }
     let target = target(source, output, &manifest)?;
     let mut warnings = literal_secrets(&text);
     let mut files = vec![Packed { name: MANIFEST.into(), bytes: text }];

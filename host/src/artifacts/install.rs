@@ -175,6 +175,7 @@ impl Installer<'_> {
         let (artifact, owner) = self
             .held(&[Place::Global, Place::Bundled], name, &version)?
             .ok_or_else(|| self.nowhere(name, Some(&version)))?;
+        artifact.warn_untagged();
         self.check_fit(&artifact)?;
         self.check_lock(&artifact)?;
         if artifact.place != Some(self.target.place()) {
@@ -191,6 +192,7 @@ impl Installer<'_> {
         let (artifact, owner) = self
             .held(&[Place::Project, Place::Global, Place::Bundled], name, version)?
             .ok_or_else(|| self.nowhere(name, Some(version)))?;
+        artifact.warn_untagged();
         self.check_fit(&artifact)?;
         self.check_lock(&artifact)?;
         let fetched = if artifact.place == Some(Place::Project) {

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
 
-use crate::diagnostics::{Code, Diagnostic, Result, codes};
+use crate::diagnostics::{Code, Diagnostic, Result, codes, is_hidden};
 
 /// Longest scope or bare name, in characters.
 pub const MAX_PART: usize = 100;
@@ -229,8 +229,8 @@ impl Version {
         if text.len() > MAX_VERSION {
             return malformed("it is longer than 64 bytes");
         }
-        if text.chars().any(|c| matches!(c, '/' | '\\') || c.is_control()) {
-            return malformed("it has a slash, backslash or control character");
+        if text.chars().any(|c| matches!(c, '/' | '\\') || is_hidden(c)) {
+            return malformed("it has a slash, a backslash or a character that cannot be seen");
         }
         if matches!(text, "." | "..") || text != text.trim() {
             return malformed("it names no directory of its own or has white space around it");

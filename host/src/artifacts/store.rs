@@ -13,7 +13,7 @@ use super::level::Interfaces;
 use super::lock::Bound;
 use super::name::{ArtifactName, Digest, MURMUR_SCOPE, Platform, Version};
 use crate::config::Config;
-use crate::diagnostics::{Diagnostic, Result, codes};
+use crate::diagnostics::{Diagnostic, Result, codes, output};
 use crate::manifest::{ArtifactManifest, Execution, read_artifact};
 use crate::paths::{MurmurHome, install_dir};
 use crate::plugins::{Registry, Store, StoreEntry};
@@ -166,6 +166,15 @@ impl Verified {
         })
     }
 
+    /// Prints that warning where a command resolves the artifact.
+    pub fn warn_untagged(&self) {
+        if let Some(warning) = self.untagged_native() {
+            output::stderr_line(&format!("warning[{}]: {}", warning.code(), warning.message()));
+            output::stderr_line(&format!("  Fix: {}", warning.hint_text().unwrap_or_default()));
+            output::stderr_line(&format!("  {}", warning.link()));
+        }
+    }
+
     /// The entry a store files it under, with its metadata.
     fn entry(&self, owner_id: Option<u64>) -> Result<StoreEntry> {
         let level = self.archive.built_at_level().map_err(|error| error.diagnostic(&self.reference()))?;
@@ -266,6 +275,11 @@ impl Stores {
     fn add(&mut self, place: Place, store: Arc<dyn Store>) {
         let location = store.description().location.clone();
         self.opened.push(Opened { place, location, store });
+    }
+
+    /// The stores that are open, in search order.
+    pub fn places(&self) -> impl Iterator<Item = &Place> {
+        self.opened.iter().map(|opened| &opened.place)
     }
 
     /// Where was looked, for a message: each store by its word and location.

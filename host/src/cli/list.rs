@@ -15,7 +15,7 @@ pub struct Args {
     /// The global store, also inside a project
     #[arg(short, long, conflicts_with = "all")]
     global: bool,
-    /// Both stores
+    /// Every store: the project's, the global one, those configured, and what mur brings along
     #[arg(long)]
     all: bool,
     /// Only artifacts that import or export an interface whose name starts with this
@@ -32,7 +32,7 @@ pub fn run(args: Args) -> Outcome {
     let mut registry = Registry::new(&home, &config.plugins);
     let stores = Stores::open(&home, project.as_deref(), &config, &mut registry)?;
     let places = match (args.all, args.global || project.is_none()) {
-        (true, _) => vec![Place::Project, Place::Global],
+        (true, _) => stores.places().cloned().collect(),
         (false, true) => vec![Place::Global],
         (false, false) => vec![Place::Project],
     };

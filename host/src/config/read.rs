@@ -11,10 +11,26 @@ use super::{Config, HostPath, InferenceDefaults, MAX_BYTES, PluginConfig, Secret
 use crate::diagnostics::{Diagnostic, Result, codes};
 use crate::manifest::is_credential_name;
 use crate::paths::{MurmurHome, resolve_through_existing};
+use crate::yaml::known::Below::{Any, Block, List};
+use crate::yaml::known::{self, Keys};
 use crate::yaml::{self, Doc, Node, ReadFault};
 
 /// What a project's file may not say, and why.
 const OPERATORS_OWN: [&str; 5] = ["credentials", "plugins", "stores", "sinks", "host_paths"];
+
+/// Every key that somebody reads, those of later versions and of `mur config set` included.
+const KEYS: Keys = &[
+    ("credentials", Any),
+    ("containment", Any),
+    ("plugins", Block(&[("containment", Any)])),
+    ("stores", List(&[("plugin", Any), ("config", Any)])),
+    ("sinks", List(&[("plugin", Any), ("config", Any)])),
+    ("host_paths", List(&[("path", Any), ("write", Any)])),
+    ("spend", Block(&[("machine_tokens_per_day", Any)])),
+    ("inference", Block(&[("provider", Any), ("model", Any), ("endpoint", Any), ("api_key", Any)])),
+    ("registry", Block(&[("sources", List(&[("repo", Any), ("token", Any)])), ("index_url", Any)])),
+    ("beta", Block(&[("enabled", Any)])),
+];
 
 /// A file under the reader's hand.
 struct File<'a> {
@@ -53,6 +69,12 @@ impl File<'_> {
         let key = if key.is_empty() { "the file" } else { key };
         let message = format!("{}:{}: {key} {why}, found {}", self.path.display(), node.mark.line, node.found());
         Diagnostic::new(codes::E_IO_003, message)
+    }
+
+    /// Keys that nothing reads. A misspelt key may have been meant as a credential's, so only names are shown.
+    fn unknown(&self) -> impl Iterator<Item = String> + '_ {
+        let shown = self.path.display();
+        known::unknown(self.doc.root(), KEYS).into_iter().map(move |key| format!("{shown}:{}: {key}", key.mark.line))
     }
 
     /// A key's value at the top level, unless null.
@@ -230,6 +252,7 @@ fn from_global(file: &File<'_>, home: &MurmurHome) -> Result<Config> {
         machine_tokens_per_day: file.tokens_per_day()?,
         inference: inference.clone(),
         global_inference: inference,
+        unknown: file.unknown().collect(),
         ..Config::default()
     };
     config.plugins.containment = file.containment_plugins()?;
@@ -259,6 +282,7 @@ pub(super) fn add_project(config: &mut Config, path: &Path) -> Result<()> {
 
 fn add(config: &mut Config, file: &File<'_>) -> Result<()> {
     let shown = file.path.display();
+    config.unknown.extend(file.unknown());
     for key in OPERATORS_OWN {
         if file.key(key).is_some_and(holds_something) {
             config

@@ -10,7 +10,7 @@ use crate::containment::{Floors, class_in_force};
 use crate::diagnostics::{Diagnostic, Result, codes};
 use crate::door::{CapsuleFacts, exposure_warning};
 use crate::egress::KeySource;
-use crate::manifest::{self, Acceptance, ApiKey, Capsule, NetworkRule, Role, check_scope, read_capsule};
+use crate::manifest::{self, Acceptance, ApiKey, Capsule, Role, check_scope, gateway_warnings, read_capsule};
 use crate::paths::MurmurHome;
 use crate::plugins::Registry;
 use crate::session::environment::{HostEnvironment, check_allow};
@@ -53,6 +53,10 @@ pub(super) fn check(
     };
     for line in &config.warnings {
         report.err(line.clone());
+    }
+    for line in &config.unknown {
+        report.err(format!("[mur doctor] warning: {line}"));
+        report.count_warning(&format!("correct or remove it: {line}"));
     }
     gateways(&capsule, dir, &config, report);
     predictions(&capsule, &config, report);
@@ -169,24 +173,11 @@ fn gateways(capsule: &Capsule, dir: &Path, config: &Config, report: &mut Report)
             HostEnvironment::default()
         }
     };
-    let allow = &capsule.capabilities.network.allow;
-    let rules: Vec<NetworkRule> = allow.iter().filter_map(|entry| NetworkRule::parse(entry).ok()).collect();
+    for warning in gateway_warnings(capsule) {
+        report.warning(&warning);
+    }
     for entry in &capsule.artifacts {
         let Some(gateway) = &entry.gateway else { continue };
-        if rules.iter().any(|rule| rule.matches(&gateway.scheme, &gateway.host, gateway.port)) {
-            let message = format!(
-                "capabilities.network.allow names {}, the host behind the gateway of '{}': requests there carry no key",
-                gateway.host, entry.name
-            );
-            let warning = Diagnostic::new(codes::W_SEC_025, message);
-            report.warning(&warning.hint("remove the entry; a gateway's requests need none"));
-        }
-        if entry.runtime != Role::Driver {
-            let message = format!("what '{}' sends through its gateway is not metered", entry.name);
-            report.warning(
-                &Diagnostic::new(codes::W_SEC_030, message).hint("only the inference driver's tokens are counted"),
-            );
-        }
         key(&entry.name, &gateway.api_key, config, &host, report);
     }
 }

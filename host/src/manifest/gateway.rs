@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::FILE_NAME;
 use super::fields::Field;
+use super::{Capabilities, Capsule, FILE_NAME, NetworkRule, Role};
 use crate::diagnostics::{Diagnostic, Result, codes};
 
 /// A checked gateway.
@@ -49,6 +49,38 @@ impl Gateway {
     pub fn authority(&self) -> String {
         format!("{}:{}", self.host, self.port)
     }
+
+    /// The first network rule that names this gateway's host: what it lets through has not this gateway's key. Without a
+    /// key there is nothing to miss.
+    fn bypass(&self, capabilities: &Capabilities) -> Option<NetworkRule> {
+        if self.api_key == ApiKey::Keyless {
+            return None;
+        }
+        capabilities.network_rules().ok()?.into_iter().find(|rule| rule.host == self.host)
+    }
+}
+
+/// What is worth knowing of a capsule's gateways, from the manifest alone (`W-SEC-025`, `W-SEC-030`).
+pub fn gateway_warnings(capsule: &Capsule) -> Vec<Diagnostic> {
+    let mut warnings = Vec::new();
+    for entry in &capsule.artifacts {
+        let Some(gateway) = &entry.gateway else { continue };
+        if let Some(rule) = gateway.bypass(&capsule.capabilities) {
+            let message = format!(
+                "capabilities.network.allow names '{rule}', the host of the gateway of '{}': requests to it outside the \
+                 gateway carry no key",
+                entry.name
+            );
+            let warning = Diagnostic::new(codes::W_SEC_025, message);
+            warnings.push(warning.hint("remove the entry; a gateway's requests need none"));
+        }
+        if entry.runtime != Role::Driver {
+            let message = format!("what '{}' sends through its gateway is not metered", entry.name);
+            let warning = Diagnostic::new(codes::W_SEC_030, message);
+            warnings.push(warning.hint("only the inference driver's tokens are counted"));
+        }
+    }
+    warnings
 }
 
 /// Reads one `gateway` block, which is present; a value-less one has no endpoint.

@@ -1,25 +1,9 @@
 //! Every key the capsule reader knows, as one table, and the warning a key outside it draws.
 
-use crate::diagnostics::{Diagnostic, codes, nearest};
-use crate::yaml::{Doc, Node};
-
-/// The keys of a block and what lies below each.
-type Keys = &'static [(&'static str, Below)];
-
-/// What lies below a key.
-#[derive(Clone, Copy)]
-enum Below {
-    /// A value, or a block whose keys are nobody's business here.
-    Any,
-    /// A block.
-    Block(Keys),
-    /// A list of blocks.
-    List(Keys),
-    /// A block whose keys are names and whose values are blocks.
-    Named(Keys),
-}
-
-use Below::{Any, Block, List, Named};
+use crate::diagnostics::{Diagnostic, codes};
+use crate::yaml::Doc;
+use crate::yaml::known::Below::{Any, Block, List, Named};
+use crate::yaml::known::{self, Keys};
 
 const TOP: Keys = &[
     ("name", Any),
@@ -155,54 +139,10 @@ const EXPORTS: Keys = &[
     ("peer_files", Block(&[("root", Any), ("max_ttl", Any), ("max_bytes", Any)])),
 ];
 
-/// Most unknown keys that are reported one by one.
-const MAX_WARNINGS: usize = 100;
-
 /// One `W-SEC-019` for every key the capsule reader does not know.
 pub(super) fn unknown_keys(doc: &Doc) -> Vec<Diagnostic> {
-    let mut found = Vec::new();
-    walk(doc.root(), "", TOP, &mut found);
-    found.truncate(MAX_WARNINGS);
-    found
-}
-
-/// Reports this block's own keys in alphabetical order, then its blocks in the table's order.
-fn walk(node: &Node, path: &str, keys: Keys, found: &mut Vec<Diagnostic>) {
-    let Some(entries) = node.map() else { return };
-    let mut unknown: Vec<&str> =
-        entries.iter().map(|entry| &*entry.key).filter(|key| !keys.iter().any(|(known, _)| known == key)).collect();
-    unknown.sort_unstable();
-    found.extend(unknown.into_iter().map(|key| warning(key, path, keys)));
-    for (name, below) in keys {
-        let Some(value) = node.get(name) else { continue };
-        let path = if path.is_empty() { (*name).to_owned() } else { format!("{path}.{name}") };
-        match below {
-            Any => {}
-            Block(keys) => walk(value, &path, keys, found),
-            List(keys) => {
-                for (index, item) in value.list().unwrap_or_default().iter().enumerate() {
-                    walk(item, &format!("{path}[{index}]"), keys, found);
-                }
-            }
-            Named(keys) => {
-                for entry in value.map().unwrap_or_default() {
-                    walk(&entry.value, &format!("{path}.{}", entry.key), keys, found);
-                }
-            }
-        }
-        if found.len() > MAX_WARNINGS {
-            return;
-        }
-    }
-}
-
-fn warning(key: &str, path: &str, keys: Keys) -> Diagnostic {
-    let place = if path.is_empty() { "at the top level".to_owned() } else { format!("in {path}") };
-    let near = match nearest(key, keys.iter().map(|(known, _)| *known)) {
-        Some(near) => format!(" — did you mean '{near}'?"),
-        None => String::new(),
-    };
-    Diagnostic::new(codes::W_SEC_019, format!("unrecognized key '{key}' {place}{near}"))
+    let warning = |unknown: known::Unknown| Diagnostic::new(codes::W_SEC_019, unknown.to_string());
+    known::unknown(doc.root(), TOP).into_iter().map(warning).collect()
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ mod settings;
 
 use super::fields::{Block, Stem};
 use super::{Capsule, FILE_NAME, known};
-use crate::diagnostics::{Diagnostic, Result, codes};
+use crate::diagnostics::{Diagnostic, Result, codes, is_hidden, revealed};
 use crate::yaml::Doc;
 
 /// Keys of older manifests that are refused by name, even without a value, and what takes their place.
@@ -60,11 +60,16 @@ pub(super) fn capsule(doc: &Doc) -> Result<(Capsule, Vec<Diagnostic>)> {
     Ok((capsule, known::unknown_keys(doc)))
 }
 
-/// A top-level text that must be there and not blank: `E-MAN-001`.
+/// A top-level text that must be there and not blank (`E-MAN-001`), and show all it holds (`E-MAN-003`).
 pub(super) fn required(top: &Block<'_>, key: &str) -> Result<String> {
     let field = top.key(key);
-    field.nonblank()?.ok_or_else(|| {
+    let text = field.nonblank()?.ok_or_else(|| {
         let message = format!("{FILE_NAME}: missing required field '{key}'");
         field.place_on(Diagnostic::new(codes::E_MAN_001, message))
-    })
+    })?;
+    if text.contains(is_hidden) {
+        let why = format!("holds a character that cannot be seen: {}", revealed(&text));
+        return Err(field.fault(&why).hint("type it again without that character"));
+    }
+    Ok(text)
 }

@@ -156,7 +156,7 @@ pub fn formation(home: &MurmurHome, id: &FormationId, grace: Duration) -> Result
         let also =
             if removed > 0 { format!("; {removed} records of ended members were removed") } else { String::new() };
         return Err(Diagnostic::new(codes::E_RUN_022, format!("no member of {id} is running{also}"))
-            .hint("mur ps lists what runs; mur trace show <formation> shows what it did"));
+            .hint(format!("mur ps lists what runs; mur trace show {id} shows what it did")));
     }
     let signalled = match &launcher {
         Some(launcher) => end_launcher(id, launcher, grace)?,

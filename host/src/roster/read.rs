@@ -2,7 +2,7 @@
 
 use super::{FILE_NAME, Member, Reachability, Roster, Rule, is_member_name};
 use crate::artifacts::name::{ArtifactName, Version};
-use crate::diagnostics::{Diagnostic, Result, codes};
+use crate::diagnostics::{Diagnostic, Result, codes, is_hidden};
 use crate::yaml::{Doc, Entry, Mark, Node};
 
 /// What to do about a fault of the shape.
@@ -236,7 +236,7 @@ fn shown(text: &str) -> String {
             out.push('…');
             break;
         }
-        if c.is_control() || matches!(c, '\u{feff}' | '\u{200b}'..='\u{200f}' | '\u{a0}') {
+        if is_hidden(c) || c == '\u{a0}' {
             out.extend(c.escape_unicode());
         } else {
             out.push(c);

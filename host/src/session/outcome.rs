@@ -4,6 +4,7 @@ use serde::{Serialize, Serializer};
 
 use super::wind_down::Cause;
 use crate::diagnostics::{Code, Diagnostic, codes};
+use crate::paths::shell_word;
 
 /// How a task or a session ended, as the trace and the `status:` line spell it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,8 +155,11 @@ fn task_error(decided: &TaskOutcome, about: &About) -> Diagnostic {
     } else {
         format!("the task ended {status}: {}", decided.reason)
     };
-    Diagnostic::new(codes::E_RUN_040, message)
-        .hint(format!("its result is {}; 'mur trace show {}' shows what led to it", about.result, about.records))
+    Diagnostic::new(codes::E_RUN_040, message).hint(format!(
+        "its result is {}; to see what led to it: mur trace show {}",
+        about.result,
+        shell_word(&about.records)
+    ))
 }
 
 fn deadline_error(about: &About) -> Diagnostic {

@@ -224,7 +224,7 @@ pub fn say(warnings: &[Diagnostic]) {
     for warning in warnings {
         match warning.code() {
             codes::W_SEC_019 => output::stderr_line(&format!("[murmur-artifact] {}", warning.warning_line())),
-            codes::W_SEC_032 | codes::W_RUN_007 | codes::W_REG_001 => output::stderr_line(&warning.warning_line()),
+            codes::W_SEC_032 | codes::W_RUN_007 => output::stderr_line(&warning.warning_line()),
             _ => output::runtime_warning(warning),
         }
     }

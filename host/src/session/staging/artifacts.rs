@@ -187,6 +187,7 @@ fn ready(entry: &ArtifactEntry, verified: &Verified, capsule: &Capsule, forms: &
             compiled = Some(form);
         }
         (_, Execution::Native) => {
+            verified.warn_untagged();
             return Err(Diagnostic::new(
                 codes::E_MAN_003,
                 format!("{reference} is a native tool, and this version of mur runs none"),

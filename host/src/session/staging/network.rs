@@ -49,7 +49,6 @@ pub fn plan(
         if let Some(gateway) = &gateway {
             let is_driver = driver.is_some_and(|driver| *driver == entry.name);
             let view = view(part, gateway, is_driver);
-            warn(capsule, part, gateway, is_driver, warnings);
             if is_driver {
                 networks.credential_source.clone_from(&view.credential_source);
                 networks.gateways.insert(0, view);
@@ -116,26 +115,5 @@ fn view(part: &Part, gateway: &Gateway, is_driver: bool) -> GatewayView {
         host: gateway.endpoint().authority(),
         credential_source: source.to_owned(),
         metered: is_driver,
-    }
-}
-
-fn warn(capsule: &Capsule, part: &Part, gateway: &Gateway, is_driver: bool, warnings: &mut Vec<Diagnostic>) {
-    let host = &gateway.endpoint().host;
-    let rules = capsule.capabilities.network_rules().unwrap_or_default();
-    if let Some(rule) = rules.iter().find(|rule| rule.host == *host) {
-        warnings.push(Diagnostic::new(
-            codes::W_SEC_025,
-            format!(
-                "capabilities.network.allow names '{rule}', the host of the gateway of '{}': requests to it outside the \
-                 gateway carry no key",
-                part.entry.name
-            ),
-        ));
-    }
-    if !is_driver {
-        warnings.push(Diagnostic::new(
-            codes::W_SEC_030,
-            format!("the gateway of '{}' is not the inference driver's: nothing it spends is counted", part.entry.name),
-        ));
     }
 }

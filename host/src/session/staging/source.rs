@@ -84,6 +84,7 @@ pub fn load(request: &RunRequest, joined: &Joined) -> Result<Loaded> {
     for note in &capsule.notes {
         crate::diagnostics::output::stderr_line(note);
     }
+    warnings.extend(manifest::gateway_warnings(&capsule));
     warnings.extend(environment::check_allow(&capsule.capabilities.env.allow, strip(&capsule))?);
     apply_lifecycle(&mut capsule, request)?;
     check_names(&capsule)?;

@@ -1,0 +1,94 @@
+//! Keys that a reader of a file does not know, found by the table of those it does, and what may have been meant.
+
+use std::fmt;
+
+use super::{Entry, Mark, Node};
+use crate::diagnostics::nearest;
+
+/// The keys of a block and what lies below each.
+pub type Keys = &'static [(&'static str, Below)];
+
+/// What lies below a key.
+#[derive(Clone, Copy)]
+pub enum Below {
+    /// A value, or a block whose keys are nobody's business here.
+    Any,
+    /// A block.
+    Block(Keys),
+    /// A list of blocks.
+    List(Keys),
+    /// A block whose keys are names and whose values are blocks.
+    Named(Keys),
+}
+
+use Below::{Any, Block, List, Named};
+
+/// Most unknown keys that are reported one by one.
+const MOST: usize = 100;
+
+/// A key that a reader does not know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unknown {
+    /// As written.
+    pub key: String,
+    /// The block it stands in; empty at the top level.
+    pub block: String,
+    /// Where it stands.
+    pub mark: Mark,
+    /// The known key it may have been meant for.
+    pub near: Option<&'static str>,
+}
+
+impl fmt::Display for Unknown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "unrecognized key '{}' ", self.key)?;
+        match self.block.as_str() {
+            "" => f.write_str("at the top level")?,
+            block => write!(f, "in {block}")?,
+        }
+        self.near.map_or(Ok(()), |near| write!(f, " — did you mean '{near}'?"))
+    }
+}
+
+/// The keys below a node that are not in a table, [`MOST`] of them.
+pub fn unknown(node: &Node, keys: Keys) -> Vec<Unknown> {
+    let mut found = Vec::new();
+    walk(node, "", keys, &mut found);
+    found.truncate(MOST);
+    found
+}
+
+/// Reports this block's own keys in alphabetical order, then its blocks in the table's order.
+fn walk(node: &Node, path: &str, keys: Keys, found: &mut Vec<Unknown>) {
+    let Some(entries) = node.map() else { return };
+    let mut unknown: Vec<&Entry> =
+        entries.iter().filter(|entry| !keys.iter().any(|(known, _)| *known == &*entry.key)).collect();
+    unknown.sort_unstable_by_key(|entry| &*entry.key);
+    found.extend(unknown.into_iter().map(|entry| Unknown {
+        key: entry.key.to_string(),
+        block: path.to_owned(),
+        mark: entry.mark,
+        near: nearest(&entry.key, keys.iter().map(|(known, _)| *known)),
+    }));
+    for (name, below) in keys {
+        let Some(value) = node.get(name) else { continue };
+        let path = if path.is_empty() { (*name).to_owned() } else { format!("{path}.{name}") };
+        match below {
+            Any => {}
+            Block(keys) => walk(value, &path, keys, found),
+            List(keys) => {
+                for (index, item) in value.list().unwrap_or_default().iter().enumerate() {
+                    walk(item, &format!("{path}[{index}]"), keys, found);
+                }
+            }
+            Named(keys) => {
+                for entry in value.map().unwrap_or_default() {
+                    walk(&entry.value, &format!("{path}.{}", entry.key), keys, found);
+                }
+            }
+        }
+        if found.len() > MOST {
+            return;
+        }
+    }
+}
