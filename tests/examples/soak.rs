@@ -8,6 +8,8 @@ use mur_tests::live::soak::{Held, KEPT, Launches, Stream};
 
 /// How often a long stream is looked at.
 const LOOK: Duration = Duration::from_secs(60);
+/// Every so many launches one is killed.
+const KILL: u64 = 10;
 /// The share of a stream's time after which its pools and tables count as full.
 const WARM: f64 = 1.0 / 3.0;
 /// What a process may hold more of at the end than when it was warm.
@@ -41,6 +43,7 @@ fn launch(number: u64) -> bool {
         let start = Instant::now();
         let wrong = row.launch();
         times.push(start.elapsed());
+        let wrong = if at % KILL == 0 { [wrong, row.kill()].concat() } else { wrong };
         if !wrong.is_empty() {
             say(&format!("launch {at}: {}", wrong.join("; ")));
             sound = false;
@@ -48,7 +51,8 @@ fn launch(number: u64) -> bool {
     }
     times.sort();
     say(&format!(
-        "{number} launches of 1 + 2 members, and {KEPT} before them: {} left something behind; median {} ms, longest {} ms",
+        "{number} launches of 1 + 2 members, {KEPT} before them, and one killed after every {KILL}: {} left something \
+         behind; median {} ms, longest {} ms",
         if sound { "none" } else { "some" },
         times[times.len() / 2].as_millis(),
         times[times.len() - 1].as_millis()

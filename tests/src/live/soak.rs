@@ -115,7 +115,8 @@ pub struct Launches {
     home: Home,
     /// After the launches that fill what is kept.
     settled: Option<Footprint>,
-    done: usize,
+    /// Launches in a row that ended by themselves.
+    whole: usize,
 }
 
 impl Launches {
@@ -130,32 +131,46 @@ impl Launches {
         let tmp = home.scratch("tmp");
         home.set("TMPDIR", &tmp.to_string_lossy());
         install(&home);
-        Self { home, settled: None, done: 0 }
+        Self { home, settled: None, whole: 0 }
     }
 
     /// Launches once, and gives everything that is wrong afterwards.
     #[track_caller]
     pub fn launch(&mut self) -> Vec<String> {
-        let mut wrong = Vec::new();
         let output = self.home.mur(["run", "--roster", "--json", "--task", "x"]).expect(0);
         let lines = output.stdout.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        let announced: Vec<Value> = lines.collect();
-        wrong.extend(orphans());
-        wrong.extend(ports(&announced).into_iter().map(|port| format!("port {port} still accepts")));
-        for group in groups(Path::new("/sys/fs/cgroup"), &ids(&announced)) {
-            wrong.push(format!("control group {group}"));
-        }
-        if !self.home.running().is_empty() {
-            wrong.push(format!("running records: {:?}", self.home.running()));
-        }
-        self.done += 1;
-        // What is kept is full after so many, and what is made once is made.
-        if self.done > KEPT {
+        let mut wrong = self.left(&lines.collect::<Vec<_>>());
+        self.whole += 1;
+        // What is kept is full of whole launches after so many, and what is made once is made.
+        if self.whole > KEPT {
             let now = Footprint::now(&self.home);
             match &self.settled {
                 None => self.settled = Some(now),
                 Some(settled) => wrong.extend(now.against(settled)),
             }
+        }
+        wrong
+    }
+
+    /// Launches once, kills the launcher when all members are up, and gives everything that is wrong afterwards.
+    #[track_caller]
+    pub fn kill(&mut self) -> Vec<String> {
+        let mut formation = Launched::open(&self.home);
+        formation.launcher.signal(nix::sys::signal::Signal::SIGKILL);
+        formation.launcher.wait();
+        self.whole = 0;
+        self.left(&[formation.formation, formation.entry])
+    }
+
+    /// What runs, listens or is on record of a launch that announced this.
+    fn left(&self, announced: &[Value]) -> Vec<String> {
+        let mut wrong = orphans();
+        wrong.extend(ports(announced).into_iter().map(|port| format!("port {port} still accepts")));
+        for group in groups(Path::new("/sys/fs/cgroup"), &ids(announced)) {
+            wrong.push(format!("control group {group}"));
+        }
+        if !self.home.running().is_empty() {
+            wrong.push(format!("running records: {:?}", self.home.running()));
         }
         wrong
     }
