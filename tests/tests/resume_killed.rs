@@ -39,7 +39,7 @@ fn a_call_that_was_running_when_the_session_was_killed_is_answered_so_that_provi
         let text = json!(messages(&seen[2])).to_string();
         assert!(text.contains("one two three"), "a result that was recorded stands: {text}");
         assert!(position(&text, "No result of this call was recorded") < position(&text, "Where were we?"), "{text}");
-        assert!(done.stderr.contains("1 tool calls had no recorded result"), "{}", done.stderr);
+        assert!(done.stderr.contains("1 tool call had no recorded result"), "{}", done.stderr);
     }
 }
 

@@ -1,6 +1,8 @@
 //! "What a member's components are handed" of the roster seed: virtual addresses, as real components use them. The test
 //! stands in for the launcher, and a server of its own for the called member's door, so it sees what really arrives.
 
+#![allow(clippy::disallowed_methods, reason = "a shell reads what components are handed")]
+
 use std::fs::File;
 use std::io::Write as _;
 use std::os::fd::AsRawFd;
@@ -150,6 +152,14 @@ fn components_are_handed_their_callees_in_roster_order_and_nothing_else_supplies
     let told = answer(&member.door(), "env");
     let peers =
         "zoe=http://zoe.formation.invalid ada=http://ada.formation.invalid coder=http://coder.formation.invalid";
+    // A script reads it without a parser.
+    let lines = std::process::Command::new("sh")
+        .args(["-c", "for peer in $MURMUR_FORMATION_PEERS; do echo \"${peer%%=*} answers at ${peer#*=}\"; done"])
+        .env("MURMUR_FORMATION_PEERS", told["tool"]["MURMUR_FORMATION_PEERS"].as_str().expect("a text"))
+        .output()
+        .expect("a shell");
+    let lines = String::from_utf8(lines.stdout).expect("a text");
+    assert_eq!(lines.lines().nth(1), Some("ada answers at http://ada.formation.invalid"), "{lines}");
     for kind in BOTH {
         let env = &told[kind];
         assert_eq!((&env["MURMUR_FORMATION_PEERS"], &env["PLAIN"]), (&json!(peers), &json!("1")), "{kind}: {told}");

@@ -9,6 +9,7 @@ use crate::ids::{ContextId, SessionId};
 use crate::manifest::Capsule;
 use crate::paths::MurmurHome;
 use crate::records::read::Trace;
+use crate::records::read::text::plural;
 use crate::records::recorded::Group;
 use crate::records::running::{self, Process};
 use crate::session::agent::conversation::{Conversation, Recorded};
@@ -83,17 +84,14 @@ impl Resumed {
     }
 
     fn note(&self, home: &MurmurHome, recorded: &Recorded) -> String {
-        let mut note = format!(
-            "[capsule-runtime] resuming {}: context {}, {} messages",
-            self.session,
-            self.context,
-            recorded.messages.len()
-        );
+        let count = |number: usize, noun| plural(number as u64, noun);
+        let messages = count(recorded.messages.len(), "message");
+        let mut note = format!("[capsule-runtime] resuming {}: context {}, {messages}", self.session, self.context);
         if recorded.unanswered > 0 {
-            note.push_str(&format!("; {} tool calls had no recorded result", recorded.unanswered));
+            note.push_str(&format!("; {} had no recorded result", count(recorded.unanswered, "tool call")));
         }
         if recorded.passed_over > 0 {
-            note.push_str(&format!("; {} lines of the record could not be used", recorded.passed_over));
+            note.push_str(&format!("; {} of the record could not be used", count(recorded.passed_over, "line")));
         }
         if self.still_runs(home) {
             note.push_str("; that session still runs, and both add to the conversation");
