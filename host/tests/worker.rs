@@ -70,6 +70,19 @@ impl HostCalls for Host {
     }
 }
 
+/// Is told by a call that it runs.
+#[derive(Default)]
+struct Running(tokio::sync::Notify);
+
+impl HostCalls for Running {
+    fn http<'a>(&'a self, _: &'a str, _: HttpRequest) -> BoxFuture<'a, Result<HttpResponse, HttpError>> {
+        Box::pin(async { Err(HttpError::NameNotResolved) })
+    }
+    fn emit_chunk(&self, _: &str) {
+        self.0.notify_one();
+    }
+}
+
 async fn call(workers: &WorkerSet, id: &str, data: &str) -> Result<ToolResult, CallError> {
     let input = ToolInput { data: Some(data.to_owned()), log_path: None };
     workers.call_tool(Kind::Tools, id, input, Vec::new(), Arc::new(Host::default())).await
@@ -83,6 +96,23 @@ async fn a_call_returns_what_the_tool_answers_and_each_has_an_instance_of_its_ow
         assert_eq!((result.status, result.data.as_deref()), (Status::Passed, Some(text)));
     }
     workers.close().await;
+}
+
+#[test]
+fn a_worker_outlives_the_thread_that_started_it() {
+    // The parent-death signal follows the thread that forked, so that must never be a short-lived one.
+    let starting = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let handle = starting.handle().clone();
+    let workers = std::thread::spawn(move || handle.block_on(with_artifact(ECHO, CallLimits::default())));
+    let workers = workers.join().unwrap();
+    let pid = workers.pid(Kind::Tools).unwrap();
+    for text in ["one", "two"] {
+        let result = starting.block_on(call(&workers, "a", text)).unwrap();
+        assert_eq!(result.data.as_deref(), Some(text));
+    }
+    assert_eq!(workers.pid(Kind::Tools), Some(pid), "it is the same worker");
+    assert_eq!(*workers.lost().borrow(), None);
+    starting.block_on(workers.close());
 }
 
 #[tokio::test]
@@ -173,15 +203,21 @@ async fn a_compiled_form_that_is_none_is_refused() {
 
 #[tokio::test]
 async fn a_killed_worker_fails_its_call_and_is_reported_once() {
-    let workers = with_artifact(SPIN, limits(Duration::from_secs(600))).await;
+    let workers = started(WorkerSetup::default()).await;
+    let core = format!("(call $emit (local.get 1) (i32.const 2)) {SPIN}");
+    let spec = artifact("a", &component(&core, true), limits(Duration::from_secs(600)));
+    workers.load(Kind::Tools, spec).await.unwrap();
     let mut lost = workers.lost();
     let pid = workers.pid(Kind::Tools).unwrap();
+    let running = Arc::new(Running::default());
     let kill = async {
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        running.0.notified().await;
         let pid = nix::unistd::Pid::from_raw(pid);
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
     };
-    let (outcome, ()) = tokio::join!(call(&workers, "a", "{}"), kill);
+    let input = ToolInput { data: Some("{}".to_owned()), log_path: None };
+    let call_it = workers.call_tool(Kind::Tools, "a", input, Vec::new(), running.clone());
+    let (outcome, ()) = tokio::join!(call_it, kill);
     let Err(CallError::Lost(found)) = outcome else { panic!("{outcome:?}") };
     assert_eq!((found.kind, found.pid, found.call.as_deref()), (Kind::Tools, pid, Some("tool 'a'")));
     let text = found.diagnostic().to_string();

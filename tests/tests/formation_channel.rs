@@ -71,6 +71,25 @@ fn each_fault_of_the_channel_has_its_own_reason() {
 }
 
 #[test]
+fn a_line_of_a_hundred_megabytes_is_refused_by_its_length_long_before_its_end() {
+    use std::io::Write as _;
+    let home = Home::new();
+    worker().install(&home);
+    let (read, write) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).unwrap();
+    let sender = std::thread::spawn(move || {
+        let mut pipe = std::fs::File::from(write);
+        let chunk = vec![b'x'; 1 << 20];
+        // Whoever refuses the line stops reading it.
+        (0..100_usize).find(|_| pipe.write_all(&chunk).is_err())
+    });
+    let text = with_channel(&home, Some(&read), "50", Some(FORMATION));
+    drop(read);
+    let refused_at = sender.join().unwrap();
+    assert!(refused_at.is_some_and(|megabyte| megabyte < 3), "it read on: {refused_at:?}");
+    assert!(text.contains("1048576 bytes"), "{text}");
+}
+
+#[test]
 fn a_line_that_does_not_come_is_waited_for_ten_seconds() {
     let home = Home::new();
     worker().install(&home);

@@ -101,6 +101,65 @@ fn a_launcher_killed_at_any_moment_leaves_nobody_and_blocks_nothing() {
     home.mur(["run", "--roster", "--task", "x"]).expect(0);
 }
 
+/// The formation directory a killed launch left, and what it holds.
+fn left(home: &Home) -> (std::path::PathBuf, Vec<String>) {
+    let dir = home.formations().pop().expect("a formation directory");
+    let entries = std::fs::read_dir(&dir).expect("it is there").flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    (dir, names)
+}
+
+/// The next launch is not blocked, and before it `mur doctor` names what was left.
+#[track_caller]
+fn named_and_not_blocking(home: &Home, dir: &std::path::Path, why: &str) {
+    let doctor = home.mur(["doctor"]).expect(0);
+    let line = doctor.stdout.lines().find(|line| line.contains(&dir.display().to_string()));
+    let line = line.unwrap_or_else(|| panic!("not named: {}", doctor.stdout));
+    assert!(line.contains(why) && line.ends_with("safe to delete"), "{line}");
+    home.mur(["run", "--roster", "--task", "x"]).expect(0);
+    assert!(dir.exists(), "what another launch left is nobody's to remove");
+}
+
+#[test]
+fn a_launcher_that_dies_before_its_marker_leaves_a_directory_that_doctor_names() {
+    let home = Home::new();
+    standard(&home, &worker());
+    // A file that may hold nothing: the kernel ends the launcher at the first byte of its marker.
+    let mut shell = Command::new("bash");
+    shell.args(["-c", &format!("ulimit -c 0 -f 0; exec '{}' run --roster --task x", dist::mur().display())]);
+    shell.env_clear().env("HOME", home.home()).env("PATH", "/usr/bin:/bin").current_dir(home.project());
+    let mut launcher = Running::start(shell);
+    let ended = launcher.wait();
+    let signal = std::os::unix::process::ExitStatusExt::signal(&ended);
+    assert_eq!(signal, Some(Signal::SIGXFSZ as i32), "{ended:?}");
+    let (dir, names) = left(&home);
+    assert!(!names.iter().any(|name| name == "formation.json"), "{names:?}");
+    named_and_not_blocking(&home, &dir, "it has no readable formation.json");
+}
+
+#[test]
+fn a_launcher_that_dies_between_its_marker_and_its_first_member_leaves_a_directory_that_doctor_names() {
+    let home = Home::new();
+    standard(&home, &worker());
+    // Stopped as soon as the marker is seen; when a member was faster, once more.
+    until("a launcher is caught between the two", || {
+        for dir in home.formations() {
+            std::fs::remove_dir_all(dir).expect("it is removed");
+        }
+        let mut launcher = home.start(["run", "--roster", "--task", "x"]);
+        until("the marker is written", || home.formations().iter().any(|dir| dir.join("formation.json").exists()));
+        launcher.signal(Signal::SIGSTOP);
+        let members = proc::descendants(launcher.pid()).len() > 1;
+        let started = proc::descendants(launcher.pid());
+        launcher.signal(Signal::SIGKILL);
+        launcher.wait();
+        until("everybody is gone", || !started.iter().any(|pid| proc::runs(*pid)));
+        !members
+    });
+    let (dir, _) = left(&home);
+    named_and_not_blocking(&home, &dir, "is gone and no member of it ever ran");
+}
+
 #[test]
 fn a_hostile_roster_cannot_command_the_terminal() {
     let home = Home::new();

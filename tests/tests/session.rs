@@ -156,7 +156,8 @@ fn queue_and_sleep_go_on_until_they_are_stopped() {
     let run = world.mur(["run", "--json", "--task", "work"]).env("MURMUR_A2A_TIMEOUT_SECS", "1");
     let (mut running, records) = started(&run, true);
     wait_until("the task ends", || kinds(&records).contains(&"task_end".to_owned()));
-    std::thread::sleep(std::time::Duration::from_millis(1500));
+    // Another session that no task comes to waits as long as this one would, and ends.
+    project(&quick()).mur(["run"]).env("MURMUR_A2A_TIMEOUT_SECS", "1").ok();
     assert!(running.ended().is_none(), "it sleeps");
     running.signal(SIGTERM);
     assert_eq!(running.wait().code(), Some(0));

@@ -1,4 +1,5 @@
-//! A store that does the wrong its configuration names: `{"fault": "…"}`.
+//! A store that does the wrong its configuration names: `{"fault": "…"}`. With `swapped` it holds one artifact, `name` and
+//! `version`, announces `sha256` of it, and hands out the file `payload`, whatever that is.
 
 use std::io::Read;
 
@@ -6,6 +7,28 @@ use mur_plugin_api::{About, ArtifactStore, ErrorKind, PluginError, StoreInfo, St
 
 struct Faulty {
     fault: String,
+    config: serde_json::Value,
+}
+
+impl Faulty {
+    fn text(&self, key: &str) -> &str {
+        self.config[key].as_str().unwrap_or_default()
+    }
+
+    /// The one artifact of `swapped`.
+    fn swapped(&self) -> Result<StoredEntry, PluginError> {
+        let payload = self.text("payload");
+        let size = std::fs::metadata(payload).map_err(|error| PluginError::io(payload, &error))?.len();
+        Ok(StoredEntry {
+            name: self.text("name").into(),
+            version: self.text("version").into(),
+            platform: "".into(),
+            sha256: self.text("sha256").into(),
+            size,
+            media_type: "application/zip".into(),
+            metadata: "".into(),
+        })
+    }
 }
 
 /// A payload without an end.
@@ -36,7 +59,7 @@ impl ArtifactStore for Faulty {
             }
             _ => {}
         }
-        Ok(Self { fault })
+        Ok(Self { fault, config })
     }
 
     fn info(&self) -> Result<StoreInfo, PluginError> {
@@ -44,6 +67,10 @@ impl ArtifactStore for Faulty {
     }
 
     fn find(&self, name: &str, version: &str, _platform: &str) -> Result<Option<StoredEntry>, PluginError> {
+        if self.fault == "swapped" {
+            let held = (name, version) == (self.text("name"), self.text("version"));
+            return held.then(|| self.swapped()).transpose();
+        }
         let name = match self.fault.as_str() {
             "panic-find" => panic!("cannot find on purpose"),
             "abort-find" => std::process::abort(),
@@ -67,12 +94,17 @@ impl ArtifactStore for Faulty {
     }
 
     fn list(&self, _scope: &str) -> Result<Vec<StoredEntry>, PluginError> {
-        Ok(Vec::new())
+        if self.fault == "swapped" { Ok(vec![self.swapped()?]) } else { Ok(Vec::new()) }
     }
 
     fn read(&self, _entry: &StoredEntry) -> Result<Box<dyn Read + Send>, PluginError> {
         match self.fault.as_str() {
             "endless" => Ok(Box::new(Endless)),
+            "swapped" => {
+                let payload = self.text("payload");
+                let file = std::fs::File::open(payload).map_err(|error| PluginError::io(payload, &error))?;
+                Ok(Box::new(file))
+            }
             // Other bytes than the digest it announced.
             "other-bytes" => Ok(Box::new(&b"other bytes"[..])),
             _ => Err(PluginError::new(ErrorKind::Missing, "it is not there")),
