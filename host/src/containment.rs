@@ -1,5 +1,6 @@
 //! Containment classes in the host: floors, the class in force, and the request handed to a backend.
 
+pub mod closure;
 pub mod enclosure;
 
 pub mod enter;

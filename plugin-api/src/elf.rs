@@ -1,7 +1,9 @@
-//! Reads a plugin's header from its file, without loading it.
+//! Reads ELF files without loading them: a plugin's header here, what a program is loaded with in [`program`].
 //!
-//! Only what is needed to find one exported symbol and to know that `dlopen` will find every byte it maps. The input is
-//! read through a bounded window and never trusted: every number is checked before it is used.
+//! Of a library, only what is needed to find one exported symbol and to know that `dlopen` will find every byte it maps.
+//! The input is read through a bounded window and never trusted: every number is checked before it is used.
+
+pub mod program;
 
 use std::fmt;
 use std::io;
@@ -22,8 +24,11 @@ const PHDR: usize = 56;
 const SHDR: usize = 64;
 const SYM: usize = 24;
 const PT_LOAD: u32 = 1;
+const PT_DYNAMIC: u32 = 2;
+const PT_INTERP: u32 = 3;
 const SHT_DYNSYM: u32 = 11;
 const SHT_NOBITS: u32 = 8;
+const ET_EXEC: u16 = 2;
 const ET_DYN: u16 = 3;
 
 #[cfg(target_arch = "x86_64")]
@@ -106,8 +111,22 @@ pub fn read_header(file: &(impl ReadAt + ?Sized), size: u64) -> Result<HeaderInf
 struct Elf<'a, F: ?Sized> {
     file: &'a F,
     size: u64,
+    kind: u16,
     loads: Vec<Load>,
-    sections: (u64, u16),
+    /// Where the loader's name stands.
+    interpreter: Option<(u64, u64)>,
+    /// Where the dynamic section stands.
+    dynamic: Option<(u64, u64)>,
+    /// Where the section headers stand, and how many; `None` when there are none that can be used.
+    sections: Option<(u64, u16)>,
+}
+
+/// A symbol table in the file.
+struct Symbols {
+    table: u64,
+    count: u64,
+    /// Offset and size of the names.
+    strings: (u64, u64),
 }
 
 struct Load {
@@ -117,22 +136,36 @@ struct Load {
 }
 
 impl<'a, F: ReadAt + ?Sized> Elf<'a, F> {
+    /// A whole shared library.
     fn open(file: &'a F, size: u64) -> Result<Self, ElfError> {
         if size > MAX_LIBRARY {
             return Err(ElfError::Damaged("it is larger than any plugin"));
         }
+        let elf = Self::begin(file, size)?;
+        if elf.kind != ET_DYN {
+            return Err(ElfError::NotLibrary);
+        }
+        if elf.sections.is_none() {
+            return Err(ElfError::Damaged("it has no usable section headers"));
+        }
+        Ok(elf)
+    }
+
+    /// Any file of this machine that is loaded: its header and its segments.
+    fn begin(file: &'a F, size: u64) -> Result<Self, ElfError> {
         let mut magic = [0; 4];
         if size < 4 || file.read_exact_at(&mut magic, 0).is_err() || magic != *b"\x7fELF" {
             return Err(ElfError::NotElf);
         }
-        let mut elf = Self { file, size, loads: Vec::new(), sections: (0, 0) };
+        let mut elf = Self { file, size, kind: 0, loads: Vec::new(), interpreter: None, dynamic: None, sections: None };
         let mut header = [0; EHDR];
         elf.read(&mut header, 0)?;
         // 64-bit, little endian, version 1: the only form the machines this crate is built for load.
         if header[4..7] != [2, 1, 1] || u16_at(&header, 18) != MACHINE {
             return Err(ElfError::OtherMachine(u16_at(&header, 18)));
         }
-        if u16_at(&header, 16) != ET_DYN {
+        elf.kind = u16_at(&header, 16);
+        if elf.kind != ET_DYN && elf.kind != ET_EXEC {
             return Err(ElfError::NotLibrary);
         }
         let (segments, segment_size, segment_count) = (u64_at(&header, 32), u16_at(&header, 54), u16_at(&header, 56));
@@ -140,11 +173,11 @@ impl<'a, F: ReadAt + ?Sized> Elf<'a, F> {
         if usize::from(segment_size) != PHDR || segment_count == 0 || segment_count > MAX_HEADERS {
             return Err(ElfError::Damaged("it has no usable program headers"));
         }
-        if usize::from(section_size) != SHDR || section_count == 0 || section_count > MAX_HEADERS {
-            return Err(ElfError::Damaged("it has no usable section headers"));
+        let usable = usize::from(section_size) == SHDR && section_count != 0 && section_count <= MAX_HEADERS;
+        if usable {
+            elf.inside(sections, u64::from(section_count) * SHDR as u64)?;
+            elf.sections = Some((sections, section_count));
         }
-        elf.inside(sections, u64::from(section_count) * SHDR as u64)?;
-        elf.sections = (sections, section_count);
         elf.read_segments(segments, segment_count)?;
         Ok(elf)
     }
@@ -154,18 +187,28 @@ impl<'a, F: ReadAt + ?Sized> Elf<'a, F> {
         let mut bytes = vec![0; usize::from(count) * PHDR];
         self.read(&mut bytes, table)?;
         for segment in bytes.chunks_exact(PHDR) {
-            if u32_at(segment, 0) != PT_LOAD {
-                continue;
+            let (offset, size) = (u64_at(segment, 8), u64_at(segment, 32));
+            match u32_at(segment, 0) {
+                PT_LOAD => {
+                    self.inside(offset, size)?;
+                    self.loads.push(Load { offset, address: u64_at(segment, 16), size });
+                }
+                PT_INTERP => self.interpreter = Some((offset, size)),
+                PT_DYNAMIC => self.dynamic = Some((offset, size)),
+                _ => {}
             }
-            let load = Load { offset: u64_at(segment, 8), address: u64_at(segment, 16), size: u64_at(segment, 32) };
-            self.inside(load.offset, load.size)?;
-            self.loads.push(load);
         }
         if self.loads.is_empty() { Err(ElfError::Damaged("it loads nothing")) } else { Ok(()) }
     }
 
     /// The value of an exported symbol.
     fn find_symbol(&self, name: &str) -> Result<Option<u64>, ElfError> {
+        let Some(symbols) = self.dynamic_symbols()? else { return Ok(None) };
+        self.search(symbols.table, symbols.count, symbols.strings, name)
+    }
+
+    /// Where the dynamic symbols and their names stand.
+    fn dynamic_symbols(&self) -> Result<Option<Symbols>, ElfError> {
         let sections = self.section_table()?;
         let Some(symbols) = sections.chunks_exact(SHDR).find(|section| u32_at(section, 4) == SHT_DYNSYM) else {
             return Ok(None);
@@ -182,7 +225,7 @@ impl<'a, F: ReadAt + ?Sized> Elf<'a, F> {
         if count > MAX_SYMBOLS {
             return Err(ElfError::Damaged("it has more symbols than any plugin"));
         }
-        self.search(table, count, (strings, strings_size), name)
+        Ok(Some(Symbols { table, count, strings: (strings, strings_size) }))
     }
 
     fn search(&self, table: u64, count: u64, strings: (u64, u64), name: &str) -> Result<Option<u64>, ElfError> {
@@ -214,8 +257,9 @@ impl<'a, F: ReadAt + ?Sized> Elf<'a, F> {
     }
 
     fn section_table(&self) -> Result<Vec<u8>, ElfError> {
-        let mut bytes = vec![0; usize::from(self.sections.1) * SHDR];
-        self.read(&mut bytes, self.sections.0)?;
+        let Some((table, count)) = self.sections else { return Ok(Vec::new()) };
+        let mut bytes = vec![0; usize::from(count) * SHDR];
+        self.read(&mut bytes, table)?;
         for section in bytes.chunks_exact(SHDR) {
             if u32_at(section, 4) != SHT_NOBITS {
                 self.inside(u64_at(section, 24), u64_at(section, 32))?;

@@ -17,6 +17,7 @@ const TARGETS: &[(&str, Reader)] = &[
     ("plugin", |bytes| drop(mur_plugin_api::elf::read_header(bytes, bytes.len() as u64))),
     ("plugin-lock", |bytes| drop(mur_plugin_api::lock::parse(bytes))),
     ("plugin-signature", |bytes| drop(mur_plugin_api::signature::parse(bytes))),
+    ("program", mur_plugin_api::elf::program::fuzz),
     ("roster", mur::roster::fuzz),
     ("token", mur::credentials::token::fuzz_token),
     ("zip", mur::artifacts::archive::fuzz_zip),
