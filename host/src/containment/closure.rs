@@ -234,6 +234,16 @@ impl List {
     }
 }
 
+/// The matches of an entry that are scripts, each with the interpreters that run it.
+pub fn scripts(binary: &str, search: &OsStr) -> Vec<(PathBuf, Vec<PathBuf>)> {
+    let found = matches(binary, search).into_iter().map(|script| {
+        let mut files = libraries::with_interpreters(&script, search);
+        files.remove(0);
+        (script, files)
+    });
+    found.filter(|(_, interpreters)| !interpreters.is_empty()).collect()
+}
+
 /// Every executable file of that name on a search path, resolved. Relative places would be the work folder, whose files
 /// never run.
 fn matches(binary: &str, search: &OsStr) -> Vec<PathBuf> {
@@ -407,7 +417,7 @@ mod tests {
         let python = matches("python3", OsStr::new("/usr/bin")).pop().unwrap();
         fs::copy(&python, root.join("python3")).unwrap();
         let search = root.clone().into_os_string();
-        let closure = Closure::derive(&shell(&["fake", "python3"]), &search, &[root.clone()], false);
+        let closure = Closure::derive(&shell(&["fake", "python3"]), &search, std::slice::from_ref(&root), false);
         assert!(!marker.exists());
         assert_eq!(closure.of(|reason| matches!(reason, Reason::DerivedRuntime { .. })).count(), 0);
     }

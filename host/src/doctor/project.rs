@@ -14,7 +14,7 @@ use crate::manifest::{self, Acceptance, ApiKey, Capsule, Role, check_scope, gate
 use crate::paths::MurmurHome;
 use crate::plugins::Registry;
 use crate::session::environment::{HostEnvironment, check_allow};
-use crate::session::staging::check_served;
+use crate::session::staging::{check_served, declared_for_commands};
 
 /// Checks everything and reports all of it.
 pub(super) fn check(
@@ -95,19 +95,11 @@ fn usable(home: &MurmurHome) -> Result<()> {
 fn declared(capsule: &Capsule, report: &mut Report) {
     let capabilities = &capsule.capabilities;
     let shell = capabilities.shell.as_ref();
-    for grant in shell.map(|shell| shell.interpreter_runtime.as_slice()).unwrap_or_default() {
-        let dirs: Vec<&str> = grant.dirs.iter().map(|dir| dir.path.as_str()).collect();
-        let message = format!("'{}' may read {} of the host", grant.binary, dirs.join(", "));
-        report.warning(&Diagnostic::new(codes::W_SEC_009, message).hint("grant only what the interpreter needs"));
-    }
-    if capabilities.filesystem.workdir_exec {
-        report.warning(
-            &Diagnostic::new(
-                codes::W_SEC_011,
-                "capabilities.filesystem.workdir_exec lets the capsule run what it wrote",
-            )
-            .hint("remove workdir_exec where it is not needed: it holds the class at advisory"),
-        );
+    for warning in declared_for_commands(capsule) {
+        // What a check of calls does not see through is said by the launch that makes them.
+        if warning.code() != codes::W_SEC_017 {
+            report.warning(&warning);
+        }
     }
     let strip = shell.map(|shell| shell.strip_env.as_slice()).unwrap_or_default();
     match check_allow(&capabilities.env.allow, strip) {

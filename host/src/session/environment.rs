@@ -1,5 +1,7 @@
 //! Environments: the project's `.env`, and what a guest sees. A guest inherits nothing; every name is put there here.
 
+pub mod command;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read as _;
@@ -134,12 +136,17 @@ fn matches_pattern(pattern: &str, name: &str) -> bool {
     }
 }
 
+/// The pattern by which a variable is kept from every guest and command: of credentials, or one of `strip_env`.
+fn stripped_by<'a>(name: &str, strip: &'a [String]) -> Option<&'a str> {
+    let mut patterns = CREDENTIAL_PATTERNS.into_iter().chain(strip.iter().map(String::as_str));
+    patterns.find(|pattern| matches_pattern(pattern, name))
+}
+
 /// Refuses names that carry credentials, and warns of those that look like it.
 pub fn check_allow(allow: &[String], strip: &[String]) -> Result<Vec<Diagnostic>> {
     let mut warnings = Vec::new();
     for name in allow {
-        let stripped = CREDENTIAL_PATTERNS.into_iter().chain(strip.iter().map(String::as_str));
-        if let Some(pattern) = stripped.into_iter().find(|pattern| matches_pattern(pattern, name)) {
+        if let Some(pattern) = stripped_by(name, strip) {
             return Err(Diagnostic::new(
                 codes::E_CAP_016,
                 format!("capabilities.env.allow names '{name}', which is stripped from every guest (by '{pattern}')"),

@@ -2,6 +2,7 @@
 //! what is installed and what the host can back. A refusal here leaves nothing behind.
 
 mod artifacts;
+mod commands;
 mod driver;
 mod folders;
 mod network;
@@ -16,6 +17,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use artifacts::Part;
+pub(crate) use commands::declared as declared_for_commands;
 pub(crate) use driver::settle;
 pub use network::Networks;
 pub use resume::Resumed;
@@ -126,6 +128,7 @@ pub fn plan(request: RunRequest, joined: Joined, loaded: Loaded) -> Result<Plan>
         place,
         resumed,
     } = loaded;
+    unserved::check(&capsule)?;
     let mut warnings = folders::check(&capsule)?;
     let stores = match stores {
         Some(stores) => stores,

@@ -70,7 +70,7 @@ impl Object {
 fn regular(path: &Path) -> Option<(File, u64)> {
     let file = fs::OpenOptions::new().read(true).custom_flags(nix::libc::O_NONBLOCK).open(path).ok()?;
     let found = file.metadata().ok()?;
-    found.is_file().then(|| (file, found.len()))
+    found.is_file().then_some((file, found.len()))
 }
 
 /// A program, and where it is a script what the kernel runs instead, down to a program that is none. A script that names

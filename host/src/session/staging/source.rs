@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
-use super::{Part, Resumed, WorkPlace, class_of, unserved};
+use super::{Part, Resumed, WorkPlace, class_of, commands};
 use crate::artifacts::name::LOCAL_SCOPE;
 use crate::artifacts::store::{Stores, Verified};
 use crate::artifacts::{ArtifactName, Digest, Lock, Version};
@@ -92,7 +92,8 @@ pub fn load(request: &RunRequest, joined: &Joined) -> Result<Loaded> {
     let place = work_place(request, &source.dir)?;
     let inside = is_inside(&joined.home, place.root());
     let in_force = class_of(request, &capsule, config.containment, inside)?;
-    unserved::check(&capsule)?;
+    let search = std::env::var_os("PATH").unwrap_or_default();
+    warnings.extend(commands::check(&capsule, in_force.declared, in_force.class, &search)?);
     warnings.extend(host::warning_once());
     if inside {
         warnings.push(Diagnostic::new(

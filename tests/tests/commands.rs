@@ -1,0 +1,75 @@
+//! What a capsule's grants for commands are refused or warned of, and what `--explain-scope` says of them.
+
+use mur_tests::{Agent, World};
+use serde_json::{Value, json};
+
+fn project(capabilities: Value) -> World {
+    let world = World::new();
+    let agent = Agent::scripted("handy", Value::Null).with(&["capabilities"], capabilities);
+    world.write("murmur.yaml", &agent.manifest());
+    world
+}
+
+#[test]
+fn grants_that_weaken_are_named_before_anything_runs() {
+    let world = project(json!({
+        "shell": {
+            "allow": ["bash", "python3"],
+            "interpreter_runtime": [{"binary": "python3", "dirs": [{"path": "/opt/py", "list_dir": true}]}],
+        },
+        "filesystem": {"workdir_exec": true, "read_only": ["tests"]},
+    }));
+    let done = world.mur(["run", "--explain-scope", "--containment", "unconfined"]).ok();
+    for (code, part) in [
+        ("W-SEC-009", "'python3' may read, list and execute what lies in /opt/py"),
+        ("W-SEC-011", "workdir_exec"),
+        ("W-SEC-017", "does not see through 'python3'"),
+    ] {
+        let line = done.stderr.lines().find(|line| line.contains(&format!("warning[{code}]")));
+        assert!(line.is_some_and(|line| line.contains(part)), "{code}: {}", done.stderr);
+    }
+    assert!(!done.stderr.contains("W-SEC-003"), "no network rule is there to be evaded: {}", done.stderr);
+    assert!(world.traces().is_empty());
+}
+
+#[test]
+fn a_shell_beside_network_rules_is_warned_of_where_nothing_holds_it() {
+    let world = project(json!({"shell": {"allow": ["bash"]}, "network": {"allow": ["a.test"]}}));
+    let done = world.mur(["run", "--explain-scope", "--containment", "unconfined"]).ok();
+    assert!(done.stderr.contains("warning[W-SEC-003]"), "{}", done.stderr);
+}
+
+#[test]
+fn a_staged_runtime_below_sealed_is_refused_by_name() {
+    let world = project(json!({"shell": {
+        "allow": ["tool"],
+        "staged_runtime": [{"binary": "tool", "source_path": "/opt/tool", "pin": "1"}],
+    }}));
+    for arguments in [&["run", "--explain-scope"][..], &["run", "--task", "x"]] {
+        let done = world.mur(arguments).run();
+        done.refused("E-CAP-004");
+        assert!(done.stderr.contains("'tool'") && done.stderr.contains("sealed"), "{}", done.stderr);
+    }
+    assert!(world.traces().is_empty());
+}
+
+#[test]
+fn a_variable_with_a_credential_is_refused_whatever_else_is_granted() {
+    for name in ["AWS_SECRET_ACCESS_KEY", "MY_API_KEY", "OWN_ONE"] {
+        let world = project(json!({"env": {"allow": [name]}, "shell": {"allow": ["ls"], "strip_env": ["OWN_*"]}}));
+        let done = world.mur(["run", "--explain-scope"]).run();
+        done.refused("E-CAP-016");
+        assert!(done.stderr.contains(name), "{}", done.stderr);
+    }
+}
+
+#[test]
+fn a_capsule_with_commands_is_explained_and_not_yet_run() {
+    let world = project(json!({"shell": {"allow": ["ls"]}}));
+    let explained = world.mur(["run", "--explain-scope", "--json"]).ok().json();
+    assert_eq!(explained["shell_allow"], json!(["ls"]));
+    let done = world.mur(["run", "--task", "x"]).run();
+    done.refused("E-MAN-003");
+    assert!(done.stderr.contains("capabilities.shell"), "{}", done.stderr);
+    assert!(world.traces().is_empty());
+}
