@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 fn project(capabilities: Value) -> World {
     let world = World::new();
     let agent = Agent::scripted("handy", Value::Null).with(&["capabilities"], capabilities);
-    world.write("murmur.yaml", &agent.manifest());
+    world.write("murmur.yaml", agent.manifest());
     world
 }
 
