@@ -11,6 +11,7 @@ use crate::diagnostics::output;
 use crate::ids::FormationId;
 use crate::manifest::Retain;
 use crate::paths::MurmurHome;
+use crate::process::Pidfd;
 use crate::records::formations::Marker;
 use crate::records::running::{self, Process, Record, open_checked};
 
@@ -69,8 +70,11 @@ fn over<'a>(
 }
 
 fn may_still_run(dir: &Path, id: &FormationId, records: &[Record]) -> bool {
-    let launcher_runs = Marker::read(dir)
-        .is_none_or(|marker| !matches!(open_checked(marker.launcher_pid, &marker.launcher_start), Ok(None)));
+    let launcher_runs = Marker::read(dir).is_none_or(|marker| {
+        // Without its start any process of that pid may be it.
+        let unknown = marker.launcher_start.is_empty() && Pidfd::open(marker.launcher_pid).is_ok();
+        unknown || !matches!(open_checked(marker.launcher_pid, &marker.launcher_start), Ok(None))
+    });
     let member_runs = records
         .iter()
         .filter(|record| record.formation_id.as_ref() == Some(id))
