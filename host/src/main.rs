@@ -2,6 +2,9 @@
 
 use std::process::ExitCode;
 
+#[global_allocator]
+static ALLOCATOR: mur::process::wiping::Wiping = mur::process::wiping::Wiping;
+
 fn main() -> ExitCode {
     mur::process::start::harden();
     let mut args = std::env::args_os().skip(1);

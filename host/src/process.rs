@@ -6,6 +6,7 @@ pub mod limits;
 pub mod pidfd;
 pub mod spawn;
 pub mod start;
+pub mod wiping;
 
 pub use lifeline::{Lifeline, LifelineHolder};
 pub use pidfd::{Exit, Pidfd, process_start};

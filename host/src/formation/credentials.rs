@@ -53,9 +53,14 @@ impl Credentials {
         !self.callees[index].is_empty()
     }
 
-    /// A member's first line.
-    pub fn first_line(&self, index: usize) -> Line {
-        Zeroizing::new(self.first_lines[index].as_bytes().to_vec())
+    /// A member's first line, and what follows it at once. It is handed out once: nothing of it stays here.
+    pub fn take_first_lines(&mut self, index: usize, more: &str) -> Line {
+        let first = std::mem::take(&mut self.first_lines[index]);
+        // Sized ahead: a line that grows leaves unwiped copies behind.
+        let mut lines = Zeroizing::new(Vec::with_capacity(first.len() + more.len()));
+        lines.extend_from_slice(first.as_bytes());
+        lines.extend_from_slice(more.as_bytes());
+        lines
     }
 
     /// The door URLs of the members `index` may call.
@@ -100,9 +105,9 @@ mod tests {
     #[test]
     fn each_member_is_handed_its_own_edges_and_no_other() {
         let launcher = ProcessName { pid: 1, process_start: "1".into() };
-        let minted = Credentials::mint(&FormationId::mint(), &admitted(), &launcher).unwrap();
-        let tokens = |index: usize| {
-            let line = minted.first_line(index);
+        let mut minted = Credentials::mint(&FormationId::mint(), &admitted(), &launcher).unwrap();
+        let mut tokens = |index: usize| {
+            let line = minted.take_first_lines(index, "");
             let value: serde_json::Value = serde_json::from_slice(&line).unwrap();
             let named =
                 value["tokens"].as_array().unwrap().iter().map(|token| token["to"].as_str().unwrap().to_owned());
@@ -112,5 +117,6 @@ mod tests {
         assert_eq!(tokens(1), ("a".into(), vec![]));
         assert_eq!(tokens(2), ("b".into(), vec!["a".into()]));
         assert!(!minted.has_callees(1));
+        assert!(minted.take_first_lines(2, "").is_empty(), "it is handed out once");
     }
 }

@@ -5,13 +5,16 @@ use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe;
+use zeroize::Zeroize as _;
 
 use crate::diagnostics::output;
 
 /// Longest line relayed as one; a longer one is cut into several.
 const MAX_LINE: usize = 64 << 10;
+/// What one read takes.
+const CHUNK: usize = 8 << 10;
 /// Lines kept for the report of a peer that did not come up.
 const KEPT_LINES: usize = 20;
 
@@ -34,44 +37,59 @@ impl LastLines {
     }
 }
 
-/// Lines of a pipe, bounded in length.
+/// Lines of a pipe, bounded in length. What was read is wiped once it is handed on: a readiness line carries a token.
 pub struct Lines {
-    reader: BufReader<pipe::Receiver>,
-    buffer: Vec<u8>,
+    pipe: pipe::Receiver,
+    /// What the last read brought, and how much of it is taken.
+    chunk: Vec<u8>,
+    taken: usize,
+    line: Vec<u8>,
 }
 
 impl Lines {
     /// Reads from the read end of a pipe.
     pub fn new(fd: OwnedFd) -> std::io::Result<Self> {
-        Ok(Self { reader: BufReader::new(pipe::Receiver::from_owned_fd(fd)?), buffer: Vec::new() })
+        let pipe = pipe::Receiver::from_owned_fd(fd)?;
+        Ok(Self { pipe, chunk: Vec::with_capacity(CHUNK), taken: 0, line: Vec::new() })
     }
 
     /// The next line without its end, at most [`MAX_LINE`] bytes of it; `None` at end of file. Bytes that are no UTF-8
     /// are replaced. Safe to drop half-way: what was read is kept for the next call.
     pub async fn next(&mut self) -> Option<String> {
         loop {
-            let available = match self.reader.fill_buf().await {
-                Ok(bytes) => bytes,
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-                Err(_) => &[],
-            };
-            if available.is_empty() {
-                return if self.buffer.is_empty() { None } else { Some(self.cut()) };
+            if self.taken == self.chunk.len() && !self.fill().await {
+                return if self.line.is_empty() { None } else { Some(self.cut()) };
             }
-            let room = MAX_LINE - self.buffer.len();
+            let available = &self.chunk[self.taken..];
+            let room = MAX_LINE - self.line.len();
             let end = available.iter().take(room).position(|byte| *byte == b'\n');
             let taken = end.unwrap_or_else(|| available.len().min(room));
-            self.buffer.extend_from_slice(&available[..taken]);
-            self.reader.consume(taken + usize::from(end.is_some()));
-            if end.is_some() || self.buffer.len() == MAX_LINE {
+            self.line.extend_from_slice(&available[..taken]);
+            self.taken += taken + usize::from(end.is_some());
+            if self.taken == self.chunk.len() {
+                self.chunk.zeroize();
+                self.taken = 0;
+            }
+            if end.is_some() || self.line.len() == MAX_LINE {
                 return Some(self.cut());
             }
         }
     }
 
+    /// Reads more; false at end of file, or when the pipe cannot be read.
+    async fn fill(&mut self) -> bool {
+        loop {
+            match self.pipe.read_buf(&mut self.chunk).await {
+                Ok(count) => return count > 0,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(_) => return false,
+            }
+        }
+    }
+
     fn cut(&mut self) -> String {
-        let line = String::from_utf8_lossy(&self.buffer).trim_end_matches('\r').to_owned();
-        self.buffer.clear();
+        let line = String::from_utf8_lossy(&self.line).trim_end_matches('\r').to_owned();
+        self.line.zeroize();
         line
     }
 }
