@@ -7,11 +7,16 @@
 pub mod announce;
 pub mod channel;
 pub mod credentials;
-pub mod end;
+pub mod drive;
 pub mod launch;
+pub mod machine;
 pub mod member;
 pub mod project;
 pub mod readiness;
 pub mod refusal;
 pub mod relay;
 pub mod retention;
+pub mod signals;
+
+#[cfg(test)]
+mod exploration;

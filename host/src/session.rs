@@ -28,7 +28,7 @@ pub mod tasks;
 pub mod watch;
 pub mod wind_down;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 pub use context::SessionContext;
 pub use outcome::{ExitStatus, TaskOutcome};
@@ -37,12 +37,11 @@ use crate::cli::Outcome;
 use crate::diagnostics::{Diagnostic, Result, codes, output};
 use deadline::Deadline;
 use launch::Running;
-use order::{Lifelines, Surroundings};
-use outcome::{About, Conclusion, Fold};
+use order::Surroundings;
 use request::RunRequest;
 use tasks::Closing;
-use watch::{End, Signals};
-use wind_down::{Step, TERMINATED};
+use watch::{Conclusion, End};
+use wind_down::Leaving;
 
 /// Runs one session and returns its exit status; an error is printed by the caller as the last thing.
 pub fn run(request: RunRequest) -> Outcome {
@@ -79,59 +78,61 @@ impl Left {
 fn run_inside(request: RunRequest) -> Result<Left> {
     let mut surroundings = Surroundings::read(&request)?;
     let lifelines = surroundings.take_lifelines();
+    let holds_lifeline = lifelines.formation.is_some();
+    let deadline = Deadline::earliest(request.start, request.deadline, request.inherited_deadline, None);
+    let end = End::new(request.start.instant, deadline.map(|deadline| deadline.at));
+    watch::start(&end, lifelines)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| Diagnostic::new(codes::E_RUN_007, format!("no event loop could be made: {error}")))?;
-    let left = runtime.block_on(watched(request, surroundings, lifelines));
+    let left = runtime.block_on(watched(request, surroundings, holds_lifeline, deadline, &end));
     // A blocking call that does not come back must not hold the end up.
     runtime.shutdown_background();
     left
 }
 
-/// What a session has come to, kept where it can be found when the session itself has to be left.
-#[derive(Default)]
-struct Ground {
-    running: Mutex<Option<Arc<SessionContext>>>,
-    fold: Mutex<Fold>,
-}
-
-async fn watched(request: RunRequest, surroundings: Surroundings, lifelines: Lifelines) -> Result<Left> {
-    let signals = Signals::take(lifelines.formation.is_some())?;
-    let own = Deadline::earliest(request.start, request.deadline, request.inherited_deadline, None);
-    let end = End::new(own.map(|deadline| deadline.at));
-    let ground = Ground::default();
-    let holds_lifeline = lifelines.formation.is_some();
-    let step = {
-        let work = session(request, surroundings, holds_lifeline, &end, &ground);
+async fn watched(
+    request: RunRequest,
+    surroundings: Surroundings,
+    holds_lifeline: bool,
+    deadline: Option<Deadline>,
+    end: &Arc<End>,
+) -> Result<Left> {
+    let mut noted = false;
+    let left = {
+        let work = session(request, surroundings, holds_lifeline, end);
         tokio::pin!(work);
-        tokio::select! {
-            biased;
-            step = watch::watch(&end, signals, lifelines) => step,
-            left = &mut work => return left,
+        loop {
+            tokio::select! {
+                biased;
+                leaving = end.leaving() => break Err(leaving),
+                cause = end.begun(), if !noted => {
+                    noted = true;
+                    output::stderr_line(&format!("[capsule-runtime] {}", cause.note()));
+                }
+                left = &mut work => break Ok(left),
+            }
         }
         // Leaving this block drops the session where it is: what it made and must not stay is undone.
     };
-    Ok(leave(step, &end, &ground))
+    left.unwrap_or_else(|leaving| Ok(leave(leaving, deadline)))
 }
 
-/// Leaves a session that is not done.
-fn leave(step: Step, end: &End, ground: &Ground) -> Left {
-    let context = ground.running.lock().unwrap_or_else(PoisonError::into_inner).take();
-    match step {
-        Step::Abandon(0) => Left::silently(0),
-        Step::Abandon(status) => Left::silently(status),
-        Step::Kill => Left::silently(TERMINATED),
-        Step::CutShort | Step::Nothing | Step::Begin(_) => {
-            if let Some(context) = context {
-                let fold = ground.fold.lock().unwrap_or_else(PoisonError::into_inner);
-                let conclusion = fold.conclude(end.cause(), &about(&context));
-                let _ = context.trace.end(context.start.elapsed_ms(), conclusion.status.as_str());
-                output::stderr_line("[capsule-runtime] the session did not wind down in time and is ended where it is");
-            }
-            Left::silently(TERMINATED)
+/// Leaves a session that is not done. What can be recorded of it is recorded already.
+fn leave(leaving: Leaving, deadline: Option<Deadline>) -> Left {
+    match leaving {
+        Leaving::TooLate => {
+            let words = deadline.as_ref().map(Deadline::words).unwrap_or_default();
+            let status = ExitStatus::DeadlineReached;
+            return Left { status: Some(status), exit: status.exit(), error: Some(outcome::deadline_error(&words)) };
         }
+        Leaving::CutShort => {
+            output::stderr_line("[capsule-runtime] the session did not wind down in time and is ended where it is");
+        }
+        Leaving::Abandoned(_) | Leaving::Killed | Leaving::Done(_) => {}
     }
+    Left::silently(leaving.exit())
 }
 
 async fn session(
@@ -139,7 +140,6 @@ async fn session(
     surroundings: Surroundings,
     holds_lifeline: bool,
     end: &Arc<End>,
-    ground: &Ground,
 ) -> Result<Left> {
     let joined = surroundings.join().await?;
     if let Some(warning) = order::by_hand(&joined, holds_lifeline) {
@@ -157,37 +157,22 @@ async fn session(
     .await?;
     let (running, opened) = launch::launch(plan, holds_lifeline, end).await?;
     let context = Arc::clone(&running.context);
-    *ground.running.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&context));
     match opened {
-        Ok(()) => lifecycle::run(&context, running.mode, end, &ground.fold).await,
-        Err(fault) => ground.fold.lock().unwrap_or_else(PoisonError::into_inner).fail(fault),
+        Ok(()) => lifecycle::run(&context, running.mode, end).await,
+        Err(fault) => end.failed(fault),
     }
-    Ok(close(running, end, ground).await)
+    Ok(close(running, end).await)
 }
 
 /// The orderly end: no more work, no more processes, the last line of the trace, the door.
-async fn close(running: Running, end: &End, ground: &Ground) -> Left {
+async fn close(running: Running, end: &End) -> Left {
     let context = Arc::clone(&running.context);
     end.work_done();
     context.tasks.close(Closing::Ended);
     context.workers.close().await;
-    let Conclusion { status, exit, mut error } =
-        ground.fold.lock().unwrap_or_else(PoisonError::into_inner).conclude(end.cause(), &about(&context));
-    let mut left = Left { status: Some(status), exit, error: None };
-    if let Err(lost) = context.trace.end(context.start.elapsed_ms(), status.as_str()) {
-        left = Left { status: Some(ExitStatus::Failed), exit: 1, error: None };
-        error.get_or_insert(lost);
-    }
+    end.emptied();
     running.close().await;
     context.trace.close();
-    left.error = error;
-    left
-}
-
-fn about(context: &SessionContext) -> About {
-    About {
-        records: context.dirs.records.display().to_string(),
-        result: context.dirs.result().display().to_string(),
-        deadline: context.deadline.as_ref().map(Deadline::words).unwrap_or_default(),
-    }
+    let Conclusion { status, error } = end.closed();
+    Left { status: Some(status), exit: status.exit(), error }
 }

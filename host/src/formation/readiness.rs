@@ -77,21 +77,18 @@ struct Tokens {
     operator: Option<String>,
 }
 
-/// Waits until a peer is ready or cannot become so. `until` is the earlier of its own 180 seconds and the formation's
-/// deadline; which of them it is says `deadline_first`.
+/// Waits until a peer is ready or cannot become so, at the longest until `until`.
 pub async fn wait(
     pidfd: Rc<Pidfd>,
     lines: &mut Option<Lines>,
     formation: &FormationId,
     until: Instant,
-    deadline_first: bool,
 ) -> Result<Ready, NotReady> {
     let started = Instant::now();
     let secs = |until: Instant| until.duration_since(started).as_secs_f64().round() as u64;
-    let late = |reason: NotReady| if deadline_first { NotReady::DeadlineFell } else { reason };
     let line = match tokio::time::timeout_at(until, first_line(&pidfd, lines)).await {
         Ok(line) => Zeroizing::new(line?),
-        Err(_) => return Err(late(NotReady::Silent(secs(until)))),
+        Err(_) => return Err(NotReady::Silent(secs(until))),
     };
     let (ready, token) = read_line(&line, formation)?;
     let last = RefCell::new("no probe was answered".to_owned());
@@ -103,12 +100,12 @@ pub async fn wait(
             Ok(exit) => NotReady::ExitedAfter(exit),
             Err(error) => NotReady::NotStarted(error.to_string()),
         }),
-        () = tokio::time::sleep_until(until) => Err(late(NotReady::DoorSilent {
+        () = tokio::time::sleep_until(until) => Err(NotReady::DoorSilent {
             address: ready.address.clone(),
             session: ready.session.clone(),
             last: last.borrow().clone(),
             secs: secs(until),
-        })),
+        }),
     }
 }
 
@@ -163,6 +160,7 @@ async fn door_answers(ready: &Ready, token: Option<&str>, last: &RefCell<String>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::process::{Spawn, Stream};
 
     #[test]
     fn a_readiness_line_is_read_or_refused_with_its_reason() {
@@ -183,5 +181,102 @@ mod tests {
         for bad in ["", "hello", "{}", "[]", r#"{"url":1}"#] {
             assert!(matches!(read_line(bad, &formation), Err(NotReady::BadLine(_))), "{bad}");
         }
+    }
+
+    /// Waits for a real child that runs this shell script; `$READY` is a readiness line for the formation.
+    fn wait_for(script: &str, url: &str, secs: u64) -> Result<Ready, NotReady> {
+        let formation = FormationId::parse("frm_0123456789abcdef0123456789abcdef").unwrap();
+        let session = SessionId::parse("ses_0123456789abcdef0123456789abcdef").unwrap();
+        let line = format!(r#"{{"url":"{url}","session_id":"{session}","formation_id":"{formation}"}}"#);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let script = script.replace("$READY", &format!("'{line}'"));
+        runtime.block_on(async {
+            let spawn = Spawn::program("/bin/sh").arg("-c").arg(script).own_group();
+            let child = spawn.stdio(Stream::Null, Stream::Pipe, Stream::Null).spawn().unwrap();
+            let mut lines = child.stdout.and_then(|fd| Lines::new(fd).ok());
+            let pidfd = Rc::new(child.pidfd);
+            let until = Instant::now() + Duration::from_secs(secs);
+            let outcome = wait(Rc::clone(&pidfd), &mut lines, &formation, until).await;
+            let _ = pidfd.signal_group(nix::sys::signal::Signal::SIGKILL);
+            outcome
+        })
+    }
+
+    /// A door that answers every request with a card that names `session`.
+    fn door(session: &'static str) -> String {
+        use std::io::{Read as _, Write as _};
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("localhost:{}", listener.local_addr().unwrap().port());
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                let mut request = [0; 4096];
+                let _ = stream.read(&mut request);
+                let card = serde_json::json!({"capabilities": {"extensions": [{
+                    "uri": "https://docs.murmur.nexus/reference/agent-card/#murmur-capsule-v1",
+                    "params": {"sessionId": session},
+                }]}})
+                .to_string();
+                let _ = write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{card}", card.len());
+            }
+        });
+        address
+    }
+
+    const OWN: &str = "ses_0123456789abcdef0123456789abcdef";
+    const FOREIGN: &str = "ses_fedcba9876543210fedcba9876543210";
+
+    #[test]
+    fn a_peer_whose_door_answers_as_its_session_is_ready() {
+        let address = door(OWN);
+        let ready = wait_for("echo $READY; sleep 60", &address, 60).unwrap();
+        assert_eq!((ready.session.as_str(), ready.address), (OWN, address));
+    }
+
+    #[test]
+    fn a_peer_that_exits_before_it_reports_is_not_ready() {
+        assert_eq!(wait_for("exit 3", "", 60).unwrap_err(), NotReady::ExitedBefore(Exit::Status(3)));
+        assert_eq!(wait_for("kill -9 $$", "", 60).unwrap_err(), NotReady::ExitedBefore(Exit::Signal(9)));
+    }
+
+    #[test]
+    fn a_peer_whose_first_line_is_no_readiness_line_is_not_ready() {
+        for script in ["echo hello; sleep 60", "echo; echo $READY; sleep 60", "exec >&-; sleep 60"] {
+            let refused = wait_for(script, "localhost:1", 60).unwrap_err();
+            assert!(matches!(refused, NotReady::BadLine(_)), "{script}: {refused:?}");
+        }
+    }
+
+    #[test]
+    fn a_peer_that_reports_no_door_is_not_ready() {
+        assert_eq!(wait_for("echo $READY; sleep 60", "", 60).unwrap_err(), NotReady::NoDoor);
+    }
+
+    #[test]
+    fn a_peer_that_reports_another_formation_or_none_is_not_ready() {
+        let other = r#"echo '{"url":"localhost:1","session_id":"ses_0123456789abcdef0123456789abcdef","formation_id":"frm_x"}'"#;
+        assert_eq!(wait_for(other, "", 60).unwrap_err(), NotReady::OtherFormation(Some("frm_x".into())));
+        let none = r#"echo '{"url":"localhost:1","session_id":"ses_0123456789abcdef0123456789abcdef"}'"#;
+        assert_eq!(wait_for(none, "", 60).unwrap_err(), NotReady::OtherFormation(None));
+    }
+
+    #[test]
+    fn a_peer_that_does_not_report_in_its_time_is_not_ready() {
+        assert_eq!(wait_for("sleep 60", "", 1).unwrap_err(), NotReady::Silent(1));
+        assert_eq!(wait_for("printf half; sleep 60", "", 1).unwrap_err(), NotReady::Silent(1));
+    }
+
+    #[test]
+    fn a_peer_that_exits_after_it_reports_and_before_its_door_answers_is_not_ready() {
+        let closed = wait_for("echo $READY; sleep 0.3; exit 5", "localhost:1", 60).unwrap_err();
+        assert_eq!(closed, NotReady::ExitedAfter(Exit::Status(5)));
+    }
+
+    #[test]
+    fn a_peer_whose_door_does_not_answer_as_its_session_in_time_is_not_ready() {
+        let foreign = wait_for("echo $READY; sleep 60", &door(FOREIGN), 2).unwrap_err();
+        let NotReady::DoorSilent { last, secs, .. } = foreign else { panic!("{foreign:?}") };
+        assert_eq!((last.as_str(), secs), ("it answered as ses_fedcba9876543210fedcba9876543210", 2));
+        let closed = wait_for("echo $READY; sleep 60", "localhost:1", 2).unwrap_err();
+        assert!(matches!(closed, NotReady::DoorSilent { .. }), "{closed:?}");
     }
 }

@@ -19,16 +19,15 @@ pub struct Failed {
     pub last_lines: Vec<String>,
 }
 
-/// `E-RUN-045`, or `E-RUN-053` when the formation's deadline of `deadline_secs` fell first.
-pub fn diagnostic(failed: &[Failed], formation: &str, stopped: &str, deadline_secs: Option<u64>) -> Diagnostic {
-    let fell = failed.iter().all(|failed| failed.reason == NotReady::DeadlineFell);
-    let (code, mut message, hint) = match deadline_secs {
-        Some(secs) if fell => (
+/// `E-RUN-045`, or `E-RUN-053` when the formation's deadline of `fell` seconds came first.
+pub fn diagnostic(failed: &[Failed], formation: &str, stopped: &str, fell: Option<u64>) -> Diagnostic {
+    let (code, mut message, hint) = match fell {
+        Some(secs) => (
             codes::E_RUN_053,
             format!("the formation reached its --deadline of {secs} seconds before its entry member started"),
             "raise --deadline: it counts from the launcher's start; nothing is still running".to_owned(),
         ),
-        _ => (
+        None => (
             codes::E_RUN_045,
             "the formation could not be launched".to_owned(),
             format!(

@@ -1,11 +1,11 @@
 //! The task loop: which tasks are waited for, and when the session has done its work.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::agent::Agent;
 use super::context::SessionContext;
-use super::outcome::{ExitStatus, Fold, TaskOutcome};
+use super::outcome::TaskOutcome;
 use super::tasks::{ActiveTask, Closing, Source};
 use super::watch::End;
 use crate::diagnostics::output;
@@ -68,8 +68,8 @@ pub fn idle_timeout(variable: Option<&str>) -> Duration {
     }
 }
 
-/// Runs tasks until the session has done its work or is made to end. What decides its outcome is folded.
-pub async fn run(context: &Arc<SessionContext>, mode: Mode, end: &End, fold: &Mutex<Fold>) {
+/// Runs tasks until the session has done its work or is made to end. How each ended is told to `end`.
+pub async fn run(context: &Arc<SessionContext>, mode: Mode, end: &End) {
     let mut lost = context.workers.lost();
     let agent = Agent::new(Arc::clone(context));
     let mut first = true;
@@ -80,7 +80,7 @@ pub async fn run(context: &Arc<SessionContext>, mode: Mode, end: &End, fold: &Mu
         let next = tokio::select! {
             biased;
             gone = loss(&mut lost) => {
-                locked(fold).fail(gone.diagnostic());
+                end.failed(gone.diagnostic());
                 return;
             }
             next = next_task(context, mode, first) => next,
@@ -89,26 +89,14 @@ pub async fn run(context: &Arc<SessionContext>, mode: Mode, end: &End, fold: &Mu
         let Some(task) = next else { return };
         // Under queue and sleep door tasks report to whoever sent them; only the launch's own decides.
         let decides = !mode.sleeps || task.source == Source::TaskMd;
+        end.task_began();
         let outcome = run_one(&agent, task, &mut lost).await;
-        // A task the session's own end cut short decides whatever sent it: the seed's table of ends says so.
-        let cut_short = end.cause().is_some() && outcome.exit_status == ExitStatus::Canceled;
-        if decides || cut_short || outcome.ends_session {
-            locked(fold).add(&outcome);
-        }
-        if outcome.ends_session {
-            if let Some(error) = outcome.error {
-                locked(fold).fail(error);
-            }
-            return;
-        }
-        if !mode.sleeps || end.cause().is_some() {
+        let ends_session = outcome.ends_session;
+        end.task_ended(outcome, decides);
+        if ends_session || !mode.sleeps || end.cause().is_some() {
             return;
         }
     }
-}
-
-fn locked(fold: &Mutex<Fold>) -> MutexGuard<'_, Fold> {
-    fold.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 async fn next_task(context: &SessionContext, mode: Mode, first: bool) -> Option<ActiveTask> {

@@ -1,13 +1,14 @@
-//! How tasks end, and what that makes of the session: the folding of task outcomes into one exit status.
+//! How tasks and sessions end, in words: exit statuses, and the one error a session is left with.
+//!
+//! Which outcome decides is the state machine's business (`wind_down`); here its words are kept.
 
 use serde::{Serialize, Serializer};
 
-use super::wind_down::Cause;
 use crate::diagnostics::{Code, Diagnostic, codes};
 use crate::paths::shell_word;
 
 /// How a task or a session ended, as the trace and the `status:` line spell it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ExitStatus {
     /// Completed, or nothing ran.
     Ok,
@@ -42,6 +43,19 @@ impl ExitStatus {
             Self::NoAnswer => "no_answer",
             Self::FormationEnded => "formation_ended",
             Self::DeadlineReached => "deadline_reached",
+        }
+    }
+
+    /// The exit status of a process whose session ended so.
+    pub fn exit(self) -> u8 {
+        match self {
+            Self::Ok | Self::NoAnswer | Self::FormationEnded => 0,
+            Self::Failed
+            | Self::MaxTurnsReached
+            | Self::SpendCeilingReached
+            | Self::ReopenBudgetExhausted
+            | Self::Canceled
+            | Self::DeadlineReached => 1,
         }
     }
 }
@@ -83,36 +97,24 @@ impl TaskOutcome {
     }
 }
 
-/// The first task that did not complete; a later success never hides it.
+/// The words of the ending that decides the session's outcome.
 #[derive(Clone, Debug, Default)]
-pub struct Fold {
-    decided: Option<TaskOutcome>,
-}
+pub struct Decided(Option<TaskOutcome>);
 
-impl Fold {
-    /// Takes one task's outcome.
-    pub fn add(&mut self, outcome: &TaskOutcome) {
-        let decides = !matches!(outcome.exit_status, ExitStatus::Ok | ExitStatus::NoAnswer);
-        if decides && self.decided.is_none() {
-            self.decided = Some(outcome.clone());
+impl Decided {
+    /// Keeps one; the machine asks for a second only when it decides over the first.
+    pub fn keep(&mut self, outcome: TaskOutcome) {
+        self.0 = Some(outcome);
+    }
+
+    /// The error a session that ended with `status` is left with.
+    pub fn error(&self, status: ExitStatus, about: &About) -> Option<Diagnostic> {
+        match status {
+            ExitStatus::DeadlineReached => Some(deadline_error(&about.deadline)),
+            _ if status.exit() == 0 => None,
+            _ => self.0.as_ref().map(|decided| decided.error.clone().unwrap_or_else(|| task_error(decided, about))),
         }
     }
-
-    /// A failure of the session itself decides over every task.
-    pub fn fail(&mut self, error: Diagnostic) {
-        self.decided = Some(TaskOutcome::fatal(error));
-    }
-}
-
-/// What the session reports of itself.
-#[derive(Clone, Debug)]
-pub struct Conclusion {
-    /// `session_end.exit_status` and `status:`.
-    pub status: ExitStatus,
-    /// The process's exit status.
-    pub exit: u8,
-    /// What is printed as the last error, if the run is one.
-    pub error: Option<Diagnostic>,
 }
 
 /// Facts the closing message needs.
@@ -124,28 +126,6 @@ pub struct About {
     pub result: String,
     /// The deadline, in words.
     pub deadline: String,
-}
-
-impl Fold {
-    /// Folds what the tasks did and why the session ended into its outcome.
-    pub fn conclude(&self, cause: Option<Cause>, about: &About) -> Conclusion {
-        if cause == Some(Cause::Deadline) {
-            return Conclusion { status: ExitStatus::DeadlineReached, exit: 1, error: Some(deadline_error(about)) };
-        }
-        let Some(decided) = &self.decided else {
-            return Conclusion { status: ExitStatus::Ok, exit: 0, error: None };
-        };
-        if cause == Some(Cause::Formation) && decided.exit_status == ExitStatus::Canceled {
-            return Conclusion { status: ExitStatus::FormationEnded, exit: 0, error: None };
-        }
-        let error = decided.error.clone().unwrap_or_else(|| task_error(decided, about));
-        // A session knows no reopen budget: it failed.
-        let status = match decided.exit_status {
-            ExitStatus::ReopenBudgetExhausted => ExitStatus::Failed,
-            other => other,
-        };
-        Conclusion { status, exit: 1, error: Some(error) }
-    }
 }
 
 fn task_error(decided: &TaskOutcome, about: &About) -> Diagnostic {
@@ -162,8 +142,9 @@ fn task_error(decided: &TaskOutcome, about: &About) -> Diagnostic {
     ))
 }
 
-fn deadline_error(about: &About) -> Diagnostic {
-    Diagnostic::new(codes::E_RUN_053, format!("the session reached its deadline, {}", about.deadline))
+/// `E-RUN-053`, of a deadline in words.
+pub fn deadline_error(deadline: &str) -> Diagnostic {
+    Diagnostic::new(codes::E_RUN_053, format!("the session reached its deadline, {deadline}"))
         .hint("raise --deadline, or give the task less to do")
 }
 
@@ -176,47 +157,24 @@ pub fn is_fatal(code: Code) -> bool {
 mod tests {
     use super::*;
 
-    fn conclude(outcomes: &[ExitStatus], cause: Option<Cause>) -> (&'static str, u8, Option<&'static str>) {
-        let mut fold = Fold::default();
-        for status in outcomes {
-            fold.add(&TaskOutcome::ended(*status, "why"));
+    fn code(decided: Option<TaskOutcome>, status: ExitStatus) -> Option<&'static str> {
+        let mut kept = Decided::default();
+        if let Some(outcome) = decided {
+            kept.keep(outcome);
         }
-        let end = fold.conclude(cause, &About::default());
-        (end.status.as_str(), end.exit, end.error.map(|error| error.code().as_str()))
+        kept.error(status, &About::default()).map(|error| error.code().as_str())
     }
 
     #[test]
-    fn tasks_fold_into_one_ending() {
-        use ExitStatus::{Canceled, Failed, MaxTurnsReached, NoAnswer, Ok, ReopenBudgetExhausted};
-        type Row<'a> = (&'a [ExitStatus], Option<Cause>, (&'a str, u8, Option<&'a str>));
-        let table: &[Row<'_>] = &[
-            (&[], None, ("ok", 0, None)),
-            (&[], Some(Cause::Term), ("ok", 0, None)),
-            (&[], Some(Cause::Formation), ("ok", 0, None)),
-            (&[], Some(Cause::Deadline), ("deadline_reached", 1, Some("E-RUN-053"))),
-            (&[Ok], None, ("ok", 0, None)),
-            (&[NoAnswer], None, ("ok", 0, None)),
-            (&[Failed, Ok], None, ("failed", 1, Some("E-RUN-040"))),
-            (&[Ok, MaxTurnsReached, Failed], None, ("max_turns_reached", 1, Some("E-RUN-040"))),
-            (&[ReopenBudgetExhausted], None, ("failed", 1, Some("E-RUN-040"))),
-            (&[Canceled], None, ("canceled", 1, Some("E-RUN-040"))),
-            (&[Canceled], Some(Cause::Term), ("canceled", 1, Some("E-RUN-040"))),
-            (&[Canceled], Some(Cause::Spawner), ("canceled", 1, Some("E-RUN-040"))),
-            (&[Canceled], Some(Cause::Formation), ("formation_ended", 0, None)),
-            (&[Failed, Canceled], Some(Cause::Formation), ("failed", 1, Some("E-RUN-040"))),
-            (&[Canceled], Some(Cause::Deadline), ("deadline_reached", 1, Some("E-RUN-053"))),
-        ];
-        for (outcomes, cause, expected) in table {
-            assert_eq!(conclude(outcomes, *cause), *expected, "{outcomes:?} {cause:?}");
-        }
-    }
-
-    #[test]
-    fn an_error_of_the_loop_keeps_its_code() {
-        let mut fold = Fold::default();
-        fold.add(&TaskOutcome::fatal(Diagnostic::new(codes::E_RUN_065, "the tools worker died")));
-        let end = fold.conclude(None, &About::default());
-        assert_eq!((end.status, end.exit), (ExitStatus::Failed, 1));
-        assert_eq!(end.error.unwrap().code(), codes::E_RUN_065);
+    fn an_ending_is_left_with_its_error_or_none() {
+        use ExitStatus::{Canceled, DeadlineReached, Failed, FormationEnded, Ok};
+        let canceled = || Some(TaskOutcome::ended(Canceled, "why"));
+        assert_eq!(code(None, Ok), None);
+        assert_eq!(code(canceled(), Canceled), Some("E-RUN-040"));
+        assert_eq!(code(canceled(), FormationEnded), None);
+        assert_eq!(code(canceled(), DeadlineReached), Some("E-RUN-053"));
+        assert_eq!(code(None, DeadlineReached), Some("E-RUN-053"));
+        let lost = TaskOutcome::fatal(Diagnostic::new(codes::E_RUN_065, "the tools worker died"));
+        assert_eq!(code(Some(lost), Failed), Some("E-RUN-065"));
     }
 }

@@ -1,10 +1,13 @@
 //! How a session comes to its end: one state machine, without clocks or descriptors of its own.
 //!
-//! Whoever watches signals, lifelines and the deadline tells it what happened and does what it answers. Only the first
-//! cause acts; a deadline that has passed beats any cause seen after it; nothing but a second SIGTERM shortens a
-//! wind-down, and nothing lengthens it past its bound.
+//! Whoever watches signals, lifelines and the clock, and whoever runs the tasks, tells it what happened and does what it
+//! answers, in that order. Only the first cause acts; a deadline that has passed beats any cause seen after it; nothing
+//! but a second SIGTERM shortens a wind-down, and nothing lengthens it past its bound. `formation::exploration` tries
+//! every order of events on it.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use super::outcome::ExitStatus;
 
 /// From the first cause to the last line of the trace; past it the session ends wherever it is, with status 143.
 pub const BOUND: Duration = Duration::from_secs(20);
@@ -13,7 +16,7 @@ pub const BOUND: Duration = Duration::from_secs(20);
 pub const TERMINATED: u8 = 143;
 
 /// Why a session winds down before its work is done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cause {
     /// A first SIGTERM.
     Term,
@@ -40,7 +43,7 @@ impl Cause {
 }
 
 /// What happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
     /// A SIGTERM arrived.
     Term,
@@ -52,71 +55,132 @@ pub enum Event {
     Clock,
     /// `session_start` is in the trace: from here on the session has an ending to record.
     Started,
+    /// A task runs.
+    TaskBegan,
+    /// It has ended, its own ending recorded.
+    TaskEnded {
+        /// How.
+        status: ExitStatus,
+        /// Whether the launch brought it, so that it decides the session's outcome.
+        decides: bool,
+        /// Whether the session cannot go on after it.
+        fatal: bool,
+    },
+    /// The session itself failed, whatever its tasks did.
+    Failed,
     /// The work is done, or nothing came: the session closes by itself.
     WorkDone,
+    /// Nothing the session started runs any more.
+    Emptied,
+    /// `session_end` could not be written.
+    EndLost,
+    /// The door is closed and what must not stay is removed.
+    Closed,
 }
 
-/// What is to be done about it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// Nothing.
-    Nothing,
-    /// Undo the staging and leave with this status; nothing was recorded.
-    Abandon(u8),
-    /// Record the cause, then cancel what runs and refuse what waits.
-    Begin(Cause),
-    /// Kill what the session started and leave with 143 now.
-    Kill,
-    /// The bound has passed: write `session_end`, kill, leave with 143.
+/// What is to be done about it, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// Write the cause's own record (a SIGTERM has none).
+    Record(Cause),
+    /// Refuse the tasks that wait and cancel the one that runs.
+    Cancel,
+    /// Keep the words of the ending just told: it decides the session's.
+    Keep,
+    /// Write `session_end`.
+    WriteEnd(ExitStatus),
+    /// Leave.
+    Leave(Leaving),
+}
+
+/// How a session is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Leaving {
+    /// Before `session_start`: undo the staging, record nothing.
+    Abandoned(u8),
+    /// The same after the deadline had passed, which is an error (`E-RUN-053`).
+    TooLate,
+    /// In order.
+    Done(ExitStatus),
+    /// At once, by a second SIGTERM.
+    Killed,
+    /// At the bound, wherever it is.
     CutShort,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+impl Leaving {
+    /// The process's exit status.
+    pub fn exit(self) -> u8 {
+        match self {
+            Self::Abandoned(status) => status,
+            Self::TooLate => ExitStatus::DeadlineReached.exit(),
+            Self::Done(status) => status.exit(),
+            Self::Killed | Self::CutShort => TERMINATED,
+        }
+    }
+
+    /// Whether the session is to be dropped where it is.
+    pub fn is_forced(self) -> bool {
+        !matches!(self, Self::Done(_))
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Phase {
     /// Before `session_start`.
     Staging,
     /// Taking and running tasks.
     Live,
     /// Ending, since when and for which cause; none when the work was simply done.
-    Ending(Instant, Option<Cause>),
+    Ending(Duration, Option<Cause>),
+    /// Left by force: nothing that happens matters any more.
+    Left,
 }
 
-/// The state of a session's end.
-#[derive(Clone, Debug)]
+/// The state of a session's end. Moments are counted from the start of the process.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct WindDown {
     phase: Phase,
-    terms: u32,
-    deadline: Option<Instant>,
-    cut: bool,
+    /// A first SIGTERM has come.
+    terminated: bool,
+    deadline: Option<Duration>,
+    /// A task runs.
+    running: bool,
+    /// The ending that decides the session's outcome.
+    decided: Option<ExitStatus>,
+    /// What `session_end` says.
+    written: Option<ExitStatus>,
 }
 
 impl WindDown {
     /// A session that is being staged.
-    pub fn new(deadline: Option<Instant>) -> Self {
-        Self { phase: Phase::Staging, terms: 0, deadline, cut: false }
+    pub fn new(deadline: Option<Duration>) -> Self {
+        Self { phase: Phase::Staging, terminated: false, deadline, running: false, decided: None, written: None }
     }
 
     /// Takes one event at the moment it was seen.
-    pub fn on(&mut self, event: Event, now: Instant) -> Step {
-        if event == Event::Term {
-            self.terms = self.terms.saturating_add(1);
-            if self.terms >= 2 {
-                return Step::Kill;
-            }
+    pub fn on(&mut self, event: Event, now: Duration) -> Vec<Action> {
+        if self.phase == Phase::Left {
+            return Vec::new();
+        }
+        if event == Event::Term && std::mem::replace(&mut self.terminated, true) {
+            return self.leave(Leaving::Killed);
         }
         match self.phase {
             Phase::Staging => self.while_staging(event, now),
             Phase::Live => self.while_live(event, now),
-            Phase::Ending(since, _) => self.while_ending(since, now),
+            Phase::Ending(since, _) => self.while_ending(event, since, now),
+            Phase::Left => Vec::new(),
         }
     }
 
     /// When to look at the clock next.
-    pub fn wake_at(&self) -> Option<Instant> {
+    pub fn wake_at(&self) -> Option<Duration> {
         match self.phase {
-            Phase::Staging => None,
+            Phase::Staging => self.deadline.map(|deadline| deadline + BOUND),
             Phase::Live => self.deadline,
-            Phase::Ending(since, _) => (!self.cut).then(|| since + BOUND),
+            Phase::Ending(since, _) => Some(since + BOUND),
+            Phase::Left => None,
         }
     }
 
@@ -124,169 +188,134 @@ impl WindDown {
     pub fn cause(&self) -> Option<Cause> {
         match self.phase {
             Phase::Ending(_, cause) => cause,
-            Phase::Staging | Phase::Live => None,
+            Phase::Staging | Phase::Live | Phase::Left => None,
         }
     }
 
-    /// Whether the session takes no more work.
-    pub fn is_ending(&self) -> bool {
-        matches!(self.phase, Phase::Ending(..))
-    }
-
-    fn while_staging(&mut self, event: Event, now: Instant) -> Step {
+    fn while_staging(&mut self, event: Event, now: Duration) -> Vec<Action> {
+        let late = self.is_late(now);
         match event {
-            Event::Term => Step::Abandon(TERMINATED),
-            Event::FormationClosed => Step::Abandon(0),
-            Event::SpawnerClosed => Step::Abandon(TERMINATED),
+            Event::FormationClosed | Event::SpawnerClosed | Event::Term if late => self.leave(Leaving::TooLate),
+            Event::FormationClosed => self.leave(Leaving::Abandoned(0)),
+            Event::Term | Event::SpawnerClosed => self.leave(Leaving::Abandoned(TERMINATED)),
             // A moment that passes while staging is recorded by the session that has just started, before any task.
             Event::Started => {
                 self.phase = Phase::Live;
-                if self.is_late(now) { self.begin(Cause::Deadline, now) } else { Step::Nothing }
+                if late { self.begin(Cause::Deadline, now) } else { Vec::new() }
             }
-            Event::Clock | Event::WorkDone => Step::Nothing,
+            // One that never starts is not waited for longer than one that does not end.
+            Event::Clock if self.deadline.is_some_and(|deadline| now >= deadline + BOUND) => {
+                self.leave(Leaving::TooLate)
+            }
+            _ => Vec::new(),
         }
     }
 
-    fn while_live(&mut self, event: Event, now: Instant) -> Step {
+    fn while_live(&mut self, event: Event, now: Duration) -> Vec<Action> {
         let late = self.is_late(now);
         match event {
             Event::WorkDone => {
                 self.phase = Phase::Ending(now, None);
-                Step::Nothing
+                Vec::new()
             }
-            Event::Clock if late => self.begin(Cause::Deadline, now),
-            Event::Clock | Event::Started => Step::Nothing,
-            Event::Term | Event::FormationClosed | Event::SpawnerClosed if late => self.begin(Cause::Deadline, now),
+            Event::Clock | Event::Term | Event::FormationClosed | Event::SpawnerClosed if late => {
+                self.begin(Cause::Deadline, now)
+            }
             Event::Term => self.begin(Cause::Term, now),
             Event::FormationClosed => self.begin(Cause::Formation, now),
             Event::SpawnerClosed => self.begin(Cause::Spawner, now),
+            other => self.work(other),
         }
     }
 
-    fn while_ending(&mut self, since: Instant, now: Instant) -> Step {
-        if !self.cut && now.saturating_duration_since(since) >= BOUND {
-            self.cut = true;
-            return Step::CutShort;
+    fn while_ending(&mut self, event: Event, since: Duration, now: Duration) -> Vec<Action> {
+        if now >= since + BOUND {
+            let mut actions = self.write_end();
+            actions.extend(self.leave(Leaving::CutShort));
+            return actions;
         }
-        Step::Nothing
+        match event {
+            Event::Emptied => self.write_end(),
+            Event::EndLost => {
+                self.written = Some(ExitStatus::Failed);
+                Vec::new()
+            }
+            // What is left of the process is bounded as before.
+            Event::Closed => vec![Action::Leave(Leaving::Done(self.written.unwrap_or(ExitStatus::Failed)))],
+            other => self.work(other),
+        }
     }
 
-    fn begin(&mut self, cause: Cause, now: Instant) -> Step {
-        self.phase = Phase::Ending(now, Some(cause));
-        Step::Begin(cause)
+    /// What tasks do, while they are taken and while they are cancelled alike.
+    fn work(&mut self, event: Event) -> Vec<Action> {
+        match event {
+            Event::TaskBegan => self.running = true,
+            Event::TaskEnded { status, decides, fatal } => {
+                self.running = false;
+                // A task the session's own end cut short decides whoever sent it: the seed's table of ends says so.
+                let cut = self.cause().is_some() && status == ExitStatus::Canceled;
+                let counts = !matches!(status, ExitStatus::Ok | ExitStatus::NoAnswer);
+                if fatal {
+                    self.decided = Some(ExitStatus::Failed);
+                    return vec![Action::Keep];
+                }
+                // The first one that did not complete; a later success never hides it.
+                if counts && (decides || cut) && self.decided.is_none() {
+                    self.decided = Some(status);
+                    return vec![Action::Keep];
+                }
+            }
+            Event::Failed => {
+                self.decided = Some(ExitStatus::Failed);
+                return vec![Action::Keep];
+            }
+            _ => {}
+        }
+        Vec::new()
     }
 
-    fn is_late(&self, now: Instant) -> bool {
+    fn begin(&mut self, cause: Cause, now: Duration) -> Vec<Action> {
+        // The deadline is a moment, not the first look at the clock after it.
+        let since = self.deadline.filter(|_| cause == Cause::Deadline).unwrap_or(now);
+        self.phase = Phase::Ending(since, Some(cause));
+        vec![Action::Record(cause), Action::Cancel]
+    }
+
+    /// `session_end`, once.
+    fn write_end(&mut self) -> Vec<Action> {
+        if self.written.is_some() {
+            return Vec::new();
+        }
+        let status = self.conclusion();
+        self.written = Some(status);
+        vec![Action::WriteEnd(status)]
+    }
+
+    /// What the session came to.
+    fn conclusion(&self) -> ExitStatus {
+        if self.cause() == Some(Cause::Deadline) {
+            return ExitStatus::DeadlineReached;
+        }
+        // A task that still runs at the bound was cut short as one that obeyed.
+        let cut = self.running.then_some(ExitStatus::Canceled);
+        match self.decided.or(cut) {
+            None => ExitStatus::Ok,
+            Some(ExitStatus::Canceled) if self.cause() == Some(Cause::Formation) => ExitStatus::FormationEnded,
+            // A session knows no reopen budget: it failed.
+            Some(ExitStatus::ReopenBudgetExhausted) => ExitStatus::Failed,
+            Some(other) => other,
+        }
+    }
+
+    fn leave(&mut self, leaving: Leaving) -> Vec<Action> {
+        self.phase = Phase::Left;
+        vec![Action::Leave(leaving)]
+    }
+
+    fn is_late(&self, now: Duration) -> bool {
         self.deadline.is_some_and(|deadline| now >= deadline)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const NEVER: Option<u64> = None;
-
-    /// Feeds events at whole seconds and returns every step that was not `Nothing`, with its second.
-    fn run(deadline: Option<u64>, events: &[(u64, Event)]) -> Vec<(u64, Step)> {
-        let zero = Instant::now();
-        let mut machine = WindDown::new(deadline.map(|at| zero + Duration::from_secs(at)));
-        let mut steps = Vec::new();
-        for (second, event) in events {
-            let step = machine.on(*event, zero + Duration::from_secs(*second));
-            if step != Step::Nothing {
-                steps.push((*second, step));
-            }
-        }
-        steps
-    }
-
-    #[test]
-    fn every_cause_by_phase() {
-        use Event::{Clock, FormationClosed, SpawnerClosed, Started, Term, WorkDone};
-        let table: &[(&str, Option<u64>, &[(u64, Event)], &[(u64, Step)])] = &[
-            ("a signal while staging", NEVER, &[(1, Term)], &[(1, Step::Abandon(143))]),
-            ("a lifeline while staging", NEVER, &[(1, FormationClosed)], &[(1, Step::Abandon(0))]),
-            ("a spawner while staging", NEVER, &[(1, SpawnerClosed)], &[(1, Step::Abandon(143))]),
-            (
-                "a moment that passed while staging begins the end at once",
-                Some(1),
-                &[(1, Clock), (2, Started)],
-                &[(2, Step::Begin(Cause::Deadline))],
-            ),
-            ("a signal", NEVER, &[(0, Started), (1, Term)], &[(1, Step::Begin(Cause::Term))]),
-            (
-                "a second signal kills",
-                NEVER,
-                &[(0, Started), (1, Term), (2, Term)],
-                &[(1, Step::Begin(Cause::Term)), (2, Step::Kill)],
-            ),
-            (
-                "a signal after the lifeline changes nothing, a second one kills",
-                NEVER,
-                &[(0, Started), (1, FormationClosed), (2, Term), (3, Term)],
-                &[(1, Step::Begin(Cause::Formation)), (3, Step::Kill)],
-            ),
-            (
-                "a lifeline after a signal changes nothing",
-                NEVER,
-                &[(0, Started), (1, Term), (2, FormationClosed)],
-                &[(1, Step::Begin(Cause::Term))],
-            ),
-            (
-                "a lifeline seen after the moment is the deadline",
-                Some(5),
-                &[(0, Started), (6, FormationClosed)],
-                &[(6, Step::Begin(Cause::Deadline))],
-            ),
-            (
-                "a signal seen at the moment is the deadline",
-                Some(5),
-                &[(0, Started), (5, Term)],
-                &[(5, Step::Begin(Cause::Deadline))],
-            ),
-            (
-                "the clock before and at the moment",
-                Some(5),
-                &[(0, Started), (4, Clock), (5, Clock), (6, Clock)],
-                &[(5, Step::Begin(Cause::Deadline))],
-            ),
-            (
-                "the bound is counted from the first cause",
-                NEVER,
-                &[(0, Started), (10, Term), (29, Clock), (30, Clock), (31, Clock)],
-                &[(10, Step::Begin(Cause::Term)), (30, Step::CutShort)],
-            ),
-            (
-                "done work ends without a cause and is still bounded",
-                NEVER,
-                &[(0, Started), (1, WorkDone), (2, FormationClosed), (3, Term), (21, Clock)],
-                &[(21, Step::CutShort)],
-            ),
-            (
-                "two signals while closing kill",
-                NEVER,
-                &[(0, Started), (1, WorkDone), (2, Term), (3, Term)],
-                &[(3, Step::Kill)],
-            ),
-        ];
-        for (name, deadline, events, expected) in table {
-            assert_eq!(run(*deadline, events), *expected, "{name}");
-        }
-    }
-
-    #[test]
-    fn the_clock_is_looked_at_when_something_is_due() {
-        let zero = Instant::now();
-        let deadline = zero + Duration::from_secs(5);
-        let mut machine = WindDown::new(Some(deadline));
-        assert_eq!(machine.wake_at(), None);
-        machine.on(Event::Started, zero);
-        assert_eq!(machine.wake_at(), Some(deadline));
-        machine.on(Event::Clock, deadline);
-        assert_eq!(machine.wake_at(), Some(deadline + BOUND));
-        assert_eq!(machine.cause(), Some(Cause::Deadline));
-        machine.on(Event::Clock, deadline + BOUND);
-        assert_eq!(machine.wake_at(), None);
-    }
-}
+mod tests;
