@@ -4,13 +4,18 @@ pub mod capsule;
 pub mod dist;
 pub mod door;
 pub mod formation;
+pub mod gate;
 pub mod home;
+pub mod member;
 pub mod proc;
 pub mod run;
 pub mod soak;
+pub mod stops;
 pub mod trace;
 
 pub use capsule::Capsule;
 pub use door::Door;
+pub use gate::Gate;
 pub use home::Home;
+pub use member::Member;
 pub use run::{Output, Running};

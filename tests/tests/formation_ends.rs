@@ -50,7 +50,7 @@ fn busy(home: &Home) -> Launched {
 }
 
 fn all_gone(pids: &[i32]) {
-    run::until("every process of the formation is gone", || pids.iter().all(|pid| !proc::runs(*pid)));
+    proc::wait_gone(pids);
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn a_member_that_ignores_everything_is_killed_after_its_time() {
 fn the_deadline_ends_every_member_at_one_moment() {
     let home = Home::new();
     standard(&home, &slow_worker(FOR_EVER));
-    let output = home.mur(["run", "--roster", "--deadline", "4", "--task", "x"]).expect(1);
+    let output = home.mur(["run", "--roster", "--deadline", "20", "--task", "x"]).expect(1);
     assert!(output.stderr.contains("error[E-RUN-053]"), "{}", output.stderr);
     assert!(output.stdout.ends_with("status:  deadline_reached\n"), "{}", output.stdout);
     assert!(output.stderr.contains("  deadline "), "{}", output.stderr);
@@ -248,4 +248,199 @@ fn a_member_started_by_hand_is_warned_once_and_stopped_by_mur_stop() {
     let stopped = home.mur(["stop", &formation]).expect(0);
     assert!(stopped.stdout.contains("started by hand — stopped as one session below"), "{}", stopped.stdout);
     by_hand.finish();
+}
+
+#[test]
+fn a_stopped_entry_member_is_given_one_bound_after_the_deadline_and_not_two() {
+    let home = Home::new();
+    standard(&home, &slow_worker(FOR_EVER));
+    let formation = Launched::with(&home, &["--deadline", "20"]);
+    let (entry, begun) = (formation.entry_pid(), trace::now());
+    kill(Pid::from_raw(entry), Signal::SIGSTOP).unwrap();
+    let output = formation.launcher.finish().expect(128 + 9);
+    assert!(output.stderr.contains("lead (pid "), "{}", output.stderr);
+    assert!(output.stderr.contains("did not wind down in time and was killed"), "{}", output.stderr);
+    // The deadline, a second, 25 seconds: a second wait of 25 would be far past this.
+    assert!(trace::now() - begun < 20 + 1 + 25 + 15, "two bounds in a row");
+    all_gone(&[entry]);
+    let ended: Vec<Value> =
+        sessions(&home).iter().map(ending).filter(|end| end["event_type"] == "session_end").collect();
+    assert_eq!(ended.len(), 2, "both peers reached the deadline by themselves");
+    assert!(ended.iter().all(|end| end["exit_status"] == "deadline_reached"), "{ended:?}");
+}
+
+#[test]
+fn a_kill_after_the_bound_reaches_the_members_whole_process_group() {
+    let home = Home::new();
+    let formation = busy(&home);
+    let coder = formation.peer("coder");
+    let group: Vec<i32> = proc::descendants(coder);
+    assert!(group.len() > 1, "it has workers");
+    for pid in &group {
+        kill(Pid::from_raw(*pid), Signal::SIGSTOP).unwrap();
+    }
+    formation.launcher.signal(Signal::SIGTERM);
+    let output = formation.launcher.finish().expect(143);
+    assert!(output.stderr.contains(&format!("coder (pid {coder}) did not wind down in time and was killed")));
+    // The others wound down long before.
+    assert_eq!(output.stderr.matches("and was killed").count(), 1, "{}", output.stderr);
+    // Its workers lead groups of their own; stopped ones go on to see that their session is gone.
+    for pid in &group {
+        let _ = kill(Pid::from_raw(*pid), Signal::SIGCONT);
+    }
+    all_gone(&group);
+    let ended = sessions(&home).iter().filter(|session| ending(session)["event_type"] == "session_end").count();
+    assert_eq!(ended, 2, "only the member that was killed lost its last line");
+}
+
+#[test]
+fn a_second_signal_to_the_launcher_kills_what_is_still_there_at_once() {
+    let home = Home::new();
+    let formation = busy(&home);
+    let coder = formation.peer("coder");
+    kill(Pid::from_raw(coder), Signal::SIGSTOP).unwrap();
+    run::until("it is stopped", || proc::is_stopped(coder));
+    let others: Vec<i32> = formation.members().into_iter().filter(|pid| *pid != coder).collect();
+    formation.launcher.signal(Signal::SIGINT);
+    all_gone(&others);
+    let begun = trace::now();
+    formation.launcher.signal(Signal::SIGTERM);
+    let output = formation.launcher.finish().expect(128 + 2);
+    assert!(output.stderr.contains("[mur run] SIGTERM again"), "{}", output.stderr);
+    assert!(trace::now() - begun < 20, "it waited for the bound");
+    all_gone(&[coder]);
+    let ended = sessions(&home).iter().filter(|session| ending(session)["event_type"] == "session_end").count();
+    assert_eq!(ended, 2);
+}
+
+#[test]
+fn members_of_a_killed_launcher_end_though_nobody_reads_what_they_say() {
+    let home = Home::new();
+    standard(&home, &slow_worker(FOR_EVER));
+    let (unread, write) = mur_tests::live::member::Unread::pipe();
+    let launcher = mur_tests::live::Running::start_with(home.command(["run", "--roster", "--json"]), write.into());
+    launcher.json_line("formation_id");
+    let entry = launcher.json_line("session_id");
+    let members = proc::descendants(launcher.pid());
+    // The entry member writes to the stderr it shares with the launcher, and waits for a reader.
+    unread.fill();
+    launcher.signal(Signal::SIGKILL);
+    all_gone(&members);
+    for session in sessions(&home) {
+        let records = trace::read(&session);
+        assert_eq!(trace::of(&records, "formation_ended").len(), 1, "{:?}", trace::types(&records));
+        assert_eq!(trace::of(&records, "session_end").len(), 1, "{:?}", trace::types(&records));
+    }
+    assert!(entry["pid"].is_u64());
+}
+
+#[test]
+fn a_peers_diagnostics_go_to_its_bootstrap_log_once_the_launcher_is_gone() {
+    let home = Home::new();
+    let formation = busy(&home);
+    let pids = proc::descendants(formation.launcher.pid());
+    let note = "formation lifeline closed — the formation has ended";
+    formation.launcher.signal(Signal::SIGKILL);
+    all_gone(&pids);
+    for session in sessions(&home) {
+        let member = trace::read(&session)[0]["formation_member"].as_str().unwrap().to_owned();
+        let log = fs::read_to_string(session.join("logs/bootstrap.log")).unwrap_or_default();
+        // The entry member writes to the stderr it shared with the launcher.
+        assert_eq!(log.contains(note), member != "lead", "{member}: {log}");
+    }
+    // While the launcher runs it relays them behind the member's name.
+    let home = Home::new();
+    let formation = busy(&home);
+    formation.launcher.signal(Signal::SIGTERM);
+    let output = formation.launcher.finish().expect(143);
+    for prefix in ["[coder] ", "[reviewer] "] {
+        assert!(output.stderr.contains(&format!("{prefix}[capsule-runtime] {note}")), "{}", output.stderr);
+    }
+    assert!(output.stderr.lines().any(|line| line.starts_with(&format!("[capsule-runtime] {note}"))));
+}
+
+#[test]
+fn the_launcher_sends_no_member_a_sigterm() {
+    let home = Home::new();
+    let formation = busy(&home);
+    formation.launcher.signal(Signal::SIGTERM);
+    let output = formation.launcher.finish().expect(143);
+    assert!(!output.stderr.contains("SIGTERM received"), "{}", output.stderr);
+}
+
+#[test]
+fn a_member_that_was_told_to_end_before_its_formation_ends_as_that_sigterm_ends_it() {
+    let home = Home::new();
+    let formation = busy(&home);
+    let coder = formation.peer("coder");
+    kill(Pid::from_raw(coder), Signal::SIGTERM).unwrap();
+    all_gone(&[coder]);
+    formation.launcher.stderr_line(|line| line.contains("coder (pid") && line.contains("ended with status 1"));
+    formation.launcher.signal(Signal::SIGTERM);
+    let output = formation.launcher.finish().expect(143);
+    assert!(output.stderr.contains("[coder] error[E-RUN-040]"), "{}", output.stderr);
+    for session in sessions(&home) {
+        let records = trace::read(&session);
+        let told = records[0]["formation_member"] == "coder";
+        let status = if told { "canceled" } else { "formation_ended" };
+        assert_eq!(records.last().unwrap()["exit_status"], status);
+        assert_eq!(trace::of(&records, "formation_ended").is_empty(), told);
+    }
+}
+
+#[test]
+fn the_warning_about_the_host_is_printed_by_the_launcher_alone() {
+    let home = Home::new();
+    standard(&home, &worker());
+    let alone = home.mur(["run", "--capsule", "local/worker", "--capsule-version", "1.0.0", "--deadline", "1"]);
+    let together = home.mur(["run", "--roster", "--task", "x"]).expect(0);
+    // Once where this host gives a reason for it, and not at all where it gives none.
+    assert_eq!(together.stderr.matches("W-SEC-013").count(), alone.stderr.matches("W-SEC-013").count());
+    assert!(
+        !together
+            .stderr
+            .lines()
+            .any(|line| line.starts_with('[') && line.contains("] [capsule-runtime] warning[W-SEC-013]"))
+    );
+    let formation = Launched::open(&home);
+    for member in formation.members() {
+        let environment = String::from_utf8_lossy(&proc::environment(member)).into_owned();
+        assert!(environment.split('\0').any(|pair| pair == "MURMUR_HOST_WARNINGS_REPORTED=1"), "{environment}");
+    }
+    formation.launcher.signal(Signal::SIGTERM);
+    formation.launcher.finish().expect(143);
+}
+
+#[test]
+fn stopping_a_formation_stops_its_members_started_by_hand_beside_the_others() {
+    let home = Home::new();
+    standard(&home, &worker());
+    let formation = Launched::open(&home);
+    let mut command = home.command(["run", "--capsule", "local/worker", "--capsule-version", "1.0.0", "--json"]);
+    command.env("MURMUR_FORMATION_ID", formation.id());
+    let by_hand = mur_tests::live::Running::start(command);
+    by_hand.json_line("session_id");
+    by_hand.stderr_line(|line| line.contains("W-RUN-007"));
+    let stopped = home.mur(["stop", &formation.id()]).expect(0);
+    assert_eq!(stopped.stdout.matches("formation_ended").count(), 3, "{}", stopped.stdout);
+    assert!(stopped.stdout.contains("started by hand — stopped as one session below"), "{}", stopped.stdout);
+    formation.launcher.finish().expect(143);
+    by_hand.finish();
+    assert!(home.running().is_empty());
+}
+
+#[test]
+fn several_peers_that_do_not_come_up_are_named_together_with_their_last_words() {
+    let home = Home::new();
+    let lead = lead();
+    let mut bad = Capsule::saying("bad", "x").member();
+    bad.manifest["artifacts"][0]["gateway"] = json!({"endpoint": "http://127.0.0.1:1", "api_key": "${NOT_THERE}"});
+    lead.install(&home);
+    bad.install(&home);
+    home.write("roster.yaml", roster(&[("lead", &lead), ("one", &bad)], json!([])));
+    let output = home.mur(["run", "--roster", "--task", "x"]).refused("E-RUN-045");
+    for part in ["'one' (local/bad@1.0.0): it exited with status 1", "stopped: none", "mur run --capsule local/bad"] {
+        assert!(output.stderr.contains(part), "{part:?} not in\n{}", output.stderr);
+    }
+    assert!(sessions(&home).iter().all(|session| trace::read(session).is_empty()), "the entry member never started");
 }

@@ -39,6 +39,29 @@ fn no_formation_token_is_anywhere_but_in_memory() {
 }
 
 #[test]
+fn the_launcher_keeps_no_token_once_it_has_handed_it_out() {
+    let home = Home::new();
+    standard(&home, &worker());
+    let formation = Launched::open(&home);
+    let door = formation.door(&home);
+    door.ended(&door.send("one"));
+    let launcher = formation.launcher.pid();
+    // The attempt is real: a member that calls others holds its tokens, and its own operator token.
+    let entry = formation.entry_pid();
+    assert!(proc::memory_holds(entry, TOKEN) > 0, "the entry member holds its edges");
+    assert!(proc::memory_holds(entry, door.token.as_bytes()) > 0, "and its operator token");
+    assert!(proc::memory_holds(launcher, formation.id().as_bytes()) > 0, "what the launcher holds is found");
+    let edges = proc::memory_holds(launcher, b"mft1.eyJ");
+    assert_eq!(edges, 0, "the launcher's memory holds edge tokens");
+    for peer in ["coder", "reviewer"] {
+        let token = formation.peer_door(&home, peer).token;
+        assert_eq!(proc::memory_holds(launcher, token.as_bytes()), 0, "the operator token of {peer}");
+    }
+    formation.launcher.signal(Signal::SIGTERM);
+    formation.launcher.finish().expect(143);
+}
+
+#[test]
 fn the_launcher_loads_no_plugin_and_each_lifeline_has_one_holder() {
     let home = Home::new();
     standard(&home, &worker());

@@ -33,6 +33,36 @@ pub fn runs(pid: i32) -> bool {
     parents().iter().any(|(one, _)| *one == pid)
 }
 
+/// Waits until these processes have ended. One whose pid has gone to another process meanwhile has.
+#[track_caller]
+pub fn wait_gone(pids: &[i32]) {
+    let named: Vec<(i32, String)> = pids.iter().filter_map(|pid| Some((*pid, start(*pid)?))).collect();
+    let running = || named.iter().filter(|(pid, known)| start(*pid).as_ref() == Some(known));
+    crate::live::run::until("these processes have ended", || running().next().is_none());
+}
+
+/// When a process started; none for one that has ended.
+fn start(pid: i32) -> Option<String> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = stat.get(stat.rfind(')')? + 2..)?.split(' ');
+    if matches!(fields.next()?, "Z" | "X") {
+        return None;
+    }
+    fields.nth(18).map(str::to_owned)
+}
+
+/// How often a thread of this name has waited for something.
+pub fn waits(pid: i32, thread: &str) -> u64 {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let statuses = threads.filter_map(|entry| fs::read_to_string(entry.path().join("status")).ok());
+    let own = statuses.filter(|status| status.starts_with(&format!("Name:\t{thread}\n")));
+    let counts = own.filter_map(|status| {
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+        line.trim().parse::<u64>().ok()
+    });
+    counts.sum()
+}
+
 /// A process's command line, words joined by spaces.
 pub fn command_line(pid: i32) -> String {
     let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -67,4 +97,59 @@ pub fn writable(pid: i32, number: i32) -> bool {
 /// A process's memory map, as text.
 pub fn maps(pid: i32) -> String {
     fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default()
+}
+
+/// Whether a signal was sent to a process and has not been taken yet.
+pub fn is_pending(pid: i32, signal: i32) -> bool {
+    mask(pid, "ShdPnd:") & (1 << (signal - 1)) != 0
+}
+
+/// Whether a process has a handler for a signal.
+pub fn catches(pid: i32, signal: i32) -> bool {
+    mask(pid, "SigCgt:") & (1 << (signal - 1)) != 0
+}
+
+fn mask(pid: i32, name: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("0").trim().to_owned();
+    u64::from_str_radix(&mask, 16).unwrap_or(0)
+}
+
+/// Whether a process is stopped.
+pub fn is_stopped(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rfind(')').is_some_and(|at| stat[at..].chars().nth(2) == Some('T'))
+}
+
+/// Every process whose environment names this home: the launcher and the members, not their workers.
+pub fn of_home(home: &std::path::Path) -> Vec<i32> {
+    let marker = format!("HOME={}\0", home.display());
+    let names = |pid: &i32| {
+        let environment = environment(*pid);
+        environment.windows(marker.len()).any(|window| window == marker.as_bytes())
+    };
+    parents().into_iter().map(|(pid, _)| pid).filter(names).collect()
+}
+
+/// How often these bytes are in a process's memory. Asking takes root, as `mur` is not dumpable.
+#[track_caller]
+pub fn memory_holds(pid: i32, bytes: &[u8]) -> usize {
+    use std::os::unix::fs::FileExt as _;
+    let memory = fs::File::open(format!("/proc/{pid}/mem")).expect("its memory can be read");
+    let (mut found, mut read) = (0, 0);
+    for line in maps(pid).lines().filter(|line| line.contains(" rw")) {
+        let range = line.split(' ').next().and_then(|range| range.split_once('-')).expect("a range");
+        let at = |text: &str| u64::from_str_radix(text, 16).expect("an address");
+        let (mut start, end) = (at(range.0), at(range.1));
+        // Pieces overlap, so that nothing hides on a seam; what cannot be read (a guard, a device) is passed over.
+        while start < end {
+            let mut piece = vec![0; usize::try_from((end - start).min(1 << 20)).expect("a length")];
+            let count = memory.read_at(&mut piece, start).unwrap_or(0);
+            read += count;
+            found += piece[..count].windows(bytes.len()).filter(|window| *window == bytes).count();
+            start += (1 << 20) - bytes.len() as u64;
+        }
+    }
+    assert!(read > 1 << 20, "only {read} bytes of its memory were read");
+    found
 }

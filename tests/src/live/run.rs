@@ -102,12 +102,17 @@ pub struct Running {
 
 impl Running {
     /// Starts a command with no standard input.
-    pub fn start(mut command: Command) -> Self {
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    pub fn start(command: Command) -> Self {
+        Self::start_with(command, Stdio::piped())
+    }
+
+    /// The same with another standard error; of one that is no new pipe nothing is read here.
+    pub fn start_with(mut command: Command, stderr: Stdio) -> Self {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
         let mut child = command.spawn().expect("mur starts");
         let (stdout, stderr) = (Lines::default(), Lines::default());
-        let readers =
-            vec![stdout.read(child.stdout.take().expect("a pipe")), stderr.read(child.stderr.take().expect("a pipe"))];
+        let mut readers = vec![stdout.read(child.stdout.take().expect("a pipe"))];
+        readers.extend(child.stderr.take().map(|stream| stderr.read(stream)));
         Self { child, stdout, stderr, readers, ended: None }
     }
 

@@ -61,3 +61,8 @@ pub fn files(below: impl AsRef<Path>) -> Vec<(PathBuf, Vec<u8>)> {
     }
     found
 }
+
+/// Unix seconds now.
+pub fn now() -> u64 {
+    std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs())
+}
