@@ -71,6 +71,8 @@ commands! {
     Config config;
     /// List, check and trust plugins
     Plugin plugin;
+    /// Print the JSON Schema of roster.yaml, murmur.yaml or config.yaml, for editors
+    Schema schema;
     /// Print the version and the WIT packages served
     Version version;
 }

@@ -3,6 +3,7 @@
 //! A project file comes with whatever was cloned: it can never set plugins, stores, sinks, `host_paths`, credentials or
 //! the class `unconfined`. What it tries of these is ignored with a warning that names the file and no value.
 
+pub mod keys;
 mod read;
 pub mod set;
 

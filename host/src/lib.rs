@@ -2,7 +2,8 @@
 //! edges are signed, checked at every door, and ended together.
 //!
 //! Layers, top to bottom: entry (`cli`), work (`session`, `formation`, `door`), means (`worker`, `egress`,
-//! `containment`, `trace`, `records`), things (`roster`, `manifest`, `artifacts`, `config`, `credentials`, `plugins`),
+//! `containment`, `trace`, `records`), things (`roster`, `manifest`, `artifacts`, `config`, `credentials`, `plugins`,
+//! `schema`),
 //! ground (`process`, `diagnostics`, `ids`, `paths`). A module uses the layers below it, never above.
 
 pub mod cli;
@@ -24,6 +25,8 @@ pub mod credentials;
 pub mod manifest;
 pub mod plugins;
 pub mod roster;
+pub mod schema;
+pub mod shape;
 pub mod yaml;
 
 pub mod diagnostics;

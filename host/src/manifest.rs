@@ -9,6 +9,7 @@ mod fields;
 mod gateway;
 mod grants;
 mod inference;
+pub mod keys;
 mod known;
 mod network_rule;
 mod read;

@@ -7,6 +7,7 @@ pub mod admission;
 pub mod admit;
 mod check;
 pub mod explain;
+pub mod keys;
 mod read;
 pub mod scaffold;
 pub mod survey;

@@ -94,3 +94,18 @@ fn the_exit_status_says_whether_one_member_may_call_another() {
     let needs = told["needs"].as_array().expect("needs");
     assert!(needs.iter().any(|need| need["code"] == "W-RUN-008" && need["state"] == "missing"), "{told}");
 }
+
+#[test]
+fn a_schema_is_printed_for_every_file_and_a_new_formation_names_its_own() {
+    let world = World::new();
+    world.mur(["new", "--roster", "first"]).ok();
+    for (name, file) in [("roster", "first/roster.yaml"), ("manifest", "first/lead/murmur.yaml")] {
+        let schema = world.mur(["schema", name]).ok().json();
+        let id = schema["$id"].as_str().expect("an id");
+        assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
+        let text = std::fs::read_to_string(world.project().join(file)).expect("a scaffold");
+        assert_eq!(text.lines().next(), Some(format!("# yaml-language-server: $schema={id}").as_str()));
+    }
+    assert_eq!(world.mur(["schema", "config"]).ok().json()["title"], "config.yaml");
+    assert_eq!(world.mur(["schema", "lock"]).run().code(), Some(2));
+}

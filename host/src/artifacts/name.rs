@@ -13,6 +13,9 @@ use crate::diagnostics::{Code, Diagnostic, Result, codes, is_hidden};
 /// Longest scope or bare name, in characters.
 pub const MAX_PART: usize = 100;
 
+/// What a full name matches: two parts of at most [`MAX_PART`] characters.
+pub const FULL_NAME: &str = "^[a-z0-9]([a-z0-9-]{0,98}[a-z0-9])?/[a-z0-9]([a-z0-9-]{0,98}[a-z0-9])?$";
+
 /// Longest version: it is one directory name and part of a file name, which Linux bounds at 255 bytes together with the
 /// bare name, the platform tag and a temporary suffix.
 pub const MAX_VERSION: usize = 64;

@@ -7,30 +7,15 @@ use std::path::{Component, Path, PathBuf};
 use mur_plugin_api::Class;
 use serde_json::{Map, Value};
 
-use super::{Config, HostPath, InferenceDefaults, MAX_BYTES, PluginConfig, Secret};
+use super::{Config, HostPath, InferenceDefaults, MAX_BYTES, PluginConfig, Secret, keys};
 use crate::diagnostics::{Diagnostic, Result, codes};
 use crate::manifest::is_credential_name;
 use crate::paths::{MurmurHome, resolve_through_existing};
-use crate::yaml::known::Below::{Any, Block, List};
-use crate::yaml::known::{self, Keys};
+use crate::yaml::known;
 use crate::yaml::{self, Doc, Node, ReadFault};
 
 /// What a project's file may not say, and why.
 const OPERATORS_OWN: [&str; 5] = ["credentials", "plugins", "stores", "sinks", "host_paths"];
-
-/// Every key that somebody reads, those of later versions and of `mur config set` included.
-const KEYS: Keys = &[
-    ("credentials", Any),
-    ("containment", Any),
-    ("plugins", Block(&[("containment", Any)])),
-    ("stores", List(&[("plugin", Any), ("config", Any)])),
-    ("sinks", List(&[("plugin", Any), ("config", Any)])),
-    ("host_paths", List(&[("path", Any), ("write", Any)])),
-    ("spend", Block(&[("machine_tokens_per_day", Any)])),
-    ("inference", Block(&[("provider", Any), ("model", Any), ("endpoint", Any), ("api_key", Any)])),
-    ("registry", Block(&[("sources", List(&[("repo", Any), ("token", Any)])), ("index_url", Any)])),
-    ("beta", Block(&[("enabled", Any)])),
-];
 
 /// A file under the reader's hand.
 struct File<'a> {
@@ -74,7 +59,9 @@ impl File<'_> {
     /// Keys that nothing reads. A misspelt key may have been meant as a credential's, so only names are shown.
     fn unknown(&self) -> impl Iterator<Item = String> + '_ {
         let shown = self.path.display();
-        known::unknown(self.doc.root(), KEYS).into_iter().map(move |key| format!("{shown}:{}: {key}", key.mark.line))
+        known::unknown(self.doc.root(), keys::TOP)
+            .into_iter()
+            .map(move |key| format!("{shown}:{}: {key}", key.mark.line))
     }
 
     /// A key's value at the top level, unless null.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::fields::{Block, Stem};
-use super::{FILE_NAME, MAX_BYTES};
+use super::{FILE_NAME, MAX_BYTES, keys};
 use crate::diagnostics::{Diagnostic, Result, codes};
 use crate::yaml::{self, Node};
 
@@ -131,8 +131,21 @@ impl HookBinding {
         Self::OnSessionEnd,
     ];
 
+    /// Every word, in that order.
+    pub const WORDS: &[&str] = &[
+        Self::OnStage.as_str(),
+        Self::OnSessionStart.as_str(),
+        Self::OnTaskStart.as_str(),
+        Self::OnInference.as_str(),
+        Self::OnToolCall.as_str(),
+        Self::OnShell.as_str(),
+        Self::OnCompaction.as_str(),
+        Self::OnTaskEnd.as_str(),
+        Self::OnSessionEnd.as_str(),
+    ];
+
     /// The word of the manifest.
-    pub fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::OnStage => "on-stage",
             Self::OnSessionStart => "on-session-start",
@@ -158,9 +171,6 @@ impl HookBinding {
         }
     }
 }
-
-/// Commit policies a hook can ask for.
-const POLICIES: [&str; 6] = ["none", "write-manifests", "replace-context", "reopen-task", "seed-context", "deny"];
 
 /// Reads an artifact's manifest.
 ///
@@ -224,7 +234,7 @@ fn execution(top: &Block<'_>, runtime: &str) -> Result<Execution> {
         Some("wasm") => return Ok(Execution::Wasm),
         Some("native") => return Ok(Execution::Native),
         Some("static") => return Ok(Execution::Static),
-        Some(other) => return Err(field.fault(&format!("must be one of: wasm, native, static; got '{other}'"))),
+        Some(other) => return Err(field.not_one_of(keys::EXECUTIONS, other)),
         None => {}
     }
     let native = top.key("implementation").value().and_then(Node::text) == Some("native");
@@ -341,11 +351,13 @@ fn hook_contract(top: &Block<'_>) -> std::result::Result<HookContract, String> {
     let asynchronous = match word("execution_mode")? {
         None | Some("blocking") => false,
         Some("async") => true,
-        Some(other) => return Err(format!("execution_mode must be one of: blocking, async; got '{other}'")),
+        Some(other) => {
+            return Err(format!("execution_mode must be one of: {}; got '{other}'", keys::HOOK_MODES.join(", ")));
+        }
     };
     let policy = word("commit_policy")?.unwrap_or("none");
-    if !POLICIES.contains(&policy) {
-        return Err(format!("commit_policy must be one of: {}; got '{policy}'", POLICIES.join(", ")));
+    if !keys::HOOK_POLICIES.contains(&policy) {
+        return Err(format!("commit_policy must be one of: {}; got '{policy}'", keys::HOOK_POLICIES.join(", ")));
     }
     if policy != "none" {
         match binding {

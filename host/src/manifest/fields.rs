@@ -134,6 +134,19 @@ impl<'a> Field<'a> {
         Ok(self.text()?.filter(|text| !text.trim().is_empty()))
     }
 
+    /// One of a few words; blank and null are absent.
+    pub(super) fn one_of(&self, words: &[&str]) -> Result<Option<String>> {
+        match self.nonblank()? {
+            Some(text) if !words.contains(&text.as_str()) => Err(self.not_one_of(words, &text)),
+            text => Ok(text),
+        }
+    }
+
+    /// The fault of a value that is none of these words.
+    pub(super) fn not_one_of(&self, words: &[&str], text: &str) -> Diagnostic {
+        self.fault(&format!("must be one of: {}; got '{text}'", words.join(", ")))
+    }
+
     /// Text that must be there and not blank.
     pub(super) fn required(&self) -> Result<String> {
         self.nonblank()?.ok_or_else(|| self.fault("is required"))

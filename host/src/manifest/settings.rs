@@ -65,6 +65,11 @@ pub enum Capture {
     Content,
 }
 
+impl Capture {
+    /// Every word, as the manifest writes it.
+    pub const WORDS: &[&str] = &["none", "meta", "content"];
+}
+
 /// `trace.retain`; at least one key is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Retain {
@@ -197,8 +202,11 @@ pub enum Acceptance {
 }
 
 impl Acceptance {
+    /// Every word.
+    pub const WORDS: &[&str] = &[Self::None.as_str(), Self::Single.as_str(), Self::Queue.as_str()];
+
     /// The word of manifest and flag.
-    pub fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::None => "none",
             Self::Single => "single",
@@ -223,8 +231,11 @@ pub enum AfterTask {
 }
 
 impl AfterTask {
+    /// Every word.
+    pub const WORDS: &[&str] = &[Self::Exit.as_str(), Self::Sleep.as_str()];
+
     /// The word of manifest and flag.
-    pub fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Exit => "exit",
             Self::Sleep => "sleep",

@@ -1,17 +1,14 @@
 //! Check 1: the shape of a roster, key by key.
 
-use super::{FILE_NAME, Member, Reachability, Roster, Rule, is_member_name};
+use super::{FILE_NAME, Member, Reachability, Roster, Rule, is_member_name, keys};
 use crate::artifacts::name::{ArtifactName, Version};
 use crate::diagnostics::{Diagnostic, Result, codes, is_hidden};
+use crate::shape::{self, Keys};
 use crate::yaml::{Doc, Entry, Mark, Node};
 
 /// What to do about a fault of the shape.
 pub(super) const FIELDS: &str =
     "correct that key; the fields of a roster: https://docs.murmur.nexus/reference/roster/#fields";
-
-const TOP_KEYS: [&str; 3] = ["roster_version", "members", "reachability"];
-const MEMBER_KEYS: [&str; 4] = ["name", "capsule", "version", "entry"];
-const RULE_KEYS: [&str; 2] = ["from", "to"];
 
 /// Longest piece of a value that a message repeats.
 const MAX_SHOWN: usize = 80;
@@ -24,7 +21,7 @@ pub(super) fn roster(doc: Doc) -> Result<Roster> {
             let fault = format!("the top level must be a mapping, found {}", root.found());
             return Err(reader.unpathed(root.mark, &fault));
         }
-        reader.known_keys(root, "", "", &TOP_KEYS)?;
+        reader.known_keys(root, "", "", keys::TOP)?;
         reader.version(root)?;
         (reader.members(root)?, reader.reachability(root)?)
     };
@@ -61,7 +58,8 @@ impl Reader<'_> {
     }
 
     /// Refuses the alphabetically first key a block does not have.
-    fn known_keys(&self, node: &Node, path: &str, label: &str, known: &[&str]) -> Result<()> {
+    fn known_keys(&self, node: &Node, path: &str, label: &str, known: Keys) -> Result<()> {
+        let known = shape::names(known);
         let entries = node.map().unwrap_or_default();
         let unknown = entries.iter().filter(|entry| !known.contains(&&*entry.key)).min_by(|a, b| a.key.cmp(&b.key));
         let Some(Entry { key, mark, .. }) = unknown else { return Ok(()) };
@@ -109,11 +107,11 @@ impl Reader<'_> {
         }
         let usable = node.get("name").and_then(Node::string).filter(|name| is_member_name(name));
         let label = usable.map(|name| format!(" (member '{name}')")).unwrap_or_default();
-        self.known_keys(node, path, &label, &MEMBER_KEYS)?;
+        self.known_keys(node, path, &label, keys::MEMBER)?;
         let name_key = key(node, path, "", "name");
         let name = self.string(&name_key)?;
         if !is_member_name(name) {
-            let fault = format!("'{}' does not match ^[a-z][a-z0-9-]{{0,31}}$", shown(name));
+            let fault = format!("'{}' does not match {}", shown(name), keys::MEMBER_NAME);
             return Err(self.fault(&name_key, &fault));
         }
         let capsule_key = key(node, path, &label, "capsule");
@@ -179,7 +177,7 @@ impl Reader<'_> {
         if node.map().is_none() {
             return Err(self.at(path, "", node.mark, &format!("must be a mapping, found {}", node.found())));
         }
-        self.known_keys(node, path, "", &RULE_KEYS)?;
+        self.known_keys(node, path, "", keys::RULE)?;
         let from_key = key(node, path, "", "from");
         let from = self.string(&from_key)?;
         let to_key = key(node, path, "", "to");

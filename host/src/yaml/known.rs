@@ -4,24 +4,7 @@ use std::fmt;
 
 use super::{Entry, Mark, Node};
 use crate::diagnostics::nearest;
-
-/// The keys of a block and what lies below each.
-pub type Keys = &'static [(&'static str, Below)];
-
-/// What lies below a key.
-#[derive(Clone, Copy)]
-pub enum Below {
-    /// A value, or a block whose keys are nobody's business here.
-    Any,
-    /// A block.
-    Block(Keys),
-    /// A list of blocks.
-    List(Keys),
-    /// A block whose keys are names and whose values are blocks.
-    Named(Keys),
-}
-
-use Below::{Any, Block, List, Named};
+use crate::shape::{Keys, Shape, names};
 
 /// Most unknown keys that are reported one by one.
 const MOST: usize = 100;
@@ -62,30 +45,31 @@ pub fn unknown(node: &Node, keys: Keys) -> Vec<Unknown> {
 fn walk(node: &Node, path: &str, keys: Keys, found: &mut Vec<Unknown>) {
     let Some(entries) = node.map() else { return };
     let mut unknown: Vec<&Entry> =
-        entries.iter().filter(|entry| !keys.iter().any(|(known, _)| *known == &*entry.key)).collect();
+        entries.iter().filter(|entry| !keys.iter().any(|known| known.name == &*entry.key)).collect();
     unknown.sort_unstable_by_key(|entry| &*entry.key);
     found.extend(unknown.into_iter().map(|entry| Unknown {
         key: entry.key.to_string(),
         block: path.to_owned(),
         mark: entry.mark,
-        near: nearest(&entry.key, keys.iter().map(|(known, _)| *known)),
+        near: nearest(&entry.key, names(keys).into_iter()),
     }));
-    for (name, below) in keys {
-        let Some(value) = node.get(name) else { continue };
-        let path = if path.is_empty() { (*name).to_owned() } else { format!("{path}.{name}") };
-        match below {
-            Any => {}
-            Block(keys) => walk(value, &path, keys, found),
-            List(keys) => {
+    for known in keys {
+        // Where a table says nothing of what lies below, it is nobody's business here.
+        let below = known.shape.keys();
+        let Some(value) = node.get(known.name).filter(|_| !below.is_empty()) else { continue };
+        let path = if path.is_empty() { known.name.to_owned() } else { format!("{path}.{}", known.name) };
+        match known.shape {
+            Shape::List(..) => {
                 for (index, item) in value.list().unwrap_or_default().iter().enumerate() {
-                    walk(item, &format!("{path}[{index}]"), keys, found);
+                    walk(item, &format!("{path}[{index}]"), below, found);
                 }
             }
-            Named(keys) => {
+            Shape::Named(..) => {
                 for entry in value.map().unwrap_or_default() {
-                    walk(&entry.value, &format!("{path}.{}", entry.key), keys, found);
+                    walk(&entry.value, &format!("{path}.{}", entry.key), below, found);
                 }
             }
+            _ => walk(value, &path, below, found),
         }
         if found.len() > MOST {
             return;

@@ -1,7 +1,7 @@
 //! `artifacts[]` and the blocks of an entry.
 
 use super::super::fields::{Block, Field, Stem};
-use super::super::{ArtifactEntry, EntryCapabilities, Role, State, gateway};
+use super::super::{ArtifactEntry, EntryCapabilities, Role, State, gateway, keys};
 use super::grants;
 use crate::artifacts::name::{ArtifactName, check_part};
 use crate::diagnostics::Result;
@@ -61,13 +61,12 @@ fn artifact(field: &Field<'_>, capsule: &str, notes: &mut Vec<String>) -> Result
 }
 
 fn role(field: &Field<'_>) -> Result<Role> {
-    match field.nonblank()?.as_deref() {
-        None | Some("tool") => Ok(Role::Tool),
-        Some("driver") => Ok(Role::Driver),
-        Some("hook") => Ok(Role::Hook),
-        Some("skill") => Ok(Role::Skill),
-        Some(other) => Err(field.fault(&format!("must be one of: tool, driver, hook, skill; got '{other}'"))),
-    }
+    Ok(match field.one_of(keys::ROLES)?.as_deref() {
+        Some("driver") => Role::Driver,
+        Some("hook") => Role::Hook,
+        Some("skill") => Role::Skill,
+        _ => Role::Tool,
+    })
 }
 
 fn check_name(field: &Field<'_>, text: &str, local: bool) -> Result<()> {
@@ -96,15 +95,10 @@ fn config(field: &Field<'_>) -> Option<serde_json::Value> {
 }
 
 fn on_overflow(field: &Field<'_>, role: Role) -> Result<bool> {
-    let Some(text) = field.nonblank()? else { return Ok(false) };
-    if role != Role::Hook {
+    if field.nonblank()?.is_some() && role != Role::Hook {
         return Err(field.fault("is for hooks only"));
     }
-    match text.as_str() {
-        "drop" => Ok(false),
-        "block" => Ok(true),
-        other => Err(field.fault(&format!("must be one of: drop, block; got '{other}'"))),
-    }
+    Ok(field.one_of(keys::ON_OVERFLOW)?.as_deref() == Some("block"))
 }
 
 /// Sub-keys that narrow nothing on an entry.

@@ -5,7 +5,7 @@ use mur_plugin_api::Class;
 use super::super::fields::{Block, Field, Stem};
 use super::super::{
     Capabilities, EnvGrant, Filesystem, Install, InterpreterRuntime, Limits, NetworkGrant, Resources, RuntimeDir,
-    Shell, StagedRuntime,
+    Shell, StagedRuntime, keys,
 };
 use crate::artifacts::name::{ArtifactName, NameFault, check_part};
 use crate::diagnostics::Result;
@@ -261,7 +261,7 @@ fn containment(field: &Field<'_>) -> Result<Option<Class>> {
     let Some(text) = field.nonblank()? else { return Ok(None) };
     match text.parse::<Class>() {
         Ok(class) if class > Class::Unconfined => Ok(Some(class)),
-        _ => Err(field.fault(&format!("must be one of: advisory, scoped, sealed; got '{text}'"))),
+        _ => Err(field.not_one_of(keys::FLOORS, &text)),
     }
 }
 

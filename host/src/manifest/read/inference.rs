@@ -2,7 +2,7 @@
 
 use super::super::fields::{Block, Field, Stem};
 use super::super::{
-    Alternate, ArtifactEntry, Capabilities, Compaction, DriverChoice, Inference, Prompt, Retry, Role, Transport,
+    Alternate, ArtifactEntry, Capabilities, Compaction, DriverChoice, Inference, Prompt, Retry, Role, Transport, keys,
 };
 use crate::artifacts::name::ArtifactName;
 use crate::diagnostics::Result;
@@ -72,11 +72,8 @@ fn refuse_retired(block: &Block<'_>) -> Result<()> {
 }
 
 fn transport(field: &Field<'_>) -> Result<Transport> {
-    match field.nonblank()?.as_deref() {
-        None | Some("http") => Ok(Transport::Http),
-        Some("process") => Ok(Transport::Process),
-        Some(other) => Err(field.fault(&format!("unknown value '{other}'"))),
-    }
+    let process = field.one_of(keys::TRANSPORTS)?.as_deref() == Some("process");
+    Ok(if process { Transport::Process } else { Transport::Http })
 }
 
 /// A full name that an entry with `runtime: driver` declares.
@@ -139,9 +136,9 @@ fn retry(field: &Field<'_>) -> Result<Retry> {
             }
         }
     };
-    let retries = within("max_retries", 0..=20, default.max_retries.into())?;
-    let initial_delay_ms = within("initial_delay_ms", 1..=60_000, default.initial_delay_ms)?;
-    let max_delay_ms = within("max_delay_ms", 1..=3_600_000, default.max_delay_ms)?;
+    let retries = within("max_retries", keys::MAX_RETRIES, default.max_retries.into())?;
+    let initial_delay_ms = within("initial_delay_ms", keys::INITIAL_DELAY_MS, default.initial_delay_ms)?;
+    let max_delay_ms = within("max_delay_ms", keys::MAX_DELAY_MS, default.max_delay_ms)?;
     if max_delay_ms < initial_delay_ms {
         let why = format!("must be at least initial_delay_ms ({initial_delay_ms}); got {max_delay_ms}");
         return Err(block.key("max_delay_ms").fault(&why));
@@ -150,11 +147,7 @@ fn retry(field: &Field<'_>) -> Result<Retry> {
 }
 
 fn tool_refresh(field: &Field<'_>) -> Result<bool> {
-    match field.nonblank()?.as_deref() {
-        None | Some("compaction") => Ok(false),
-        Some("immediate") => Ok(true),
-        Some(other) => Err(field.fault(&format!("must be one of: compaction, immediate; got '{other}'"))),
-    }
+    Ok(field.one_of(keys::TOOL_REFRESH)?.as_deref() == Some("immediate"))
 }
 
 fn compaction(field: &Field<'_>) -> Result<Compaction> {

@@ -4,7 +4,7 @@ use super::super::fields::{Block, Field, Stem};
 use super::super::{
     Acceptance, AfterTask, Authentication, Capture, Context, ContextRetain, Control, Conversation, Credential,
     DoneCheck, ExportedFiles, Exports, Inference, KeepWorking, Lifecycle, Network, Observability, PeerFiles, Retain,
-    SCOPES, Shell, TraceConfig, gateway,
+    SCOPES, Shell, TraceConfig, gateway, keys,
 };
 use crate::diagnostics::Result;
 
@@ -31,11 +31,7 @@ fn fraction(field: &Field<'_>, default: f64) -> Result<f64> {
 }
 
 fn on_off(field: &Field<'_>) -> Result<bool> {
-    match field.nonblank()?.as_deref() {
-        None | Some("on") => Ok(true),
-        Some("off") => Ok(false),
-        Some(other) => Err(field.fault(&format!("must be one of: on, off; got '{other}'"))),
-    }
+    Ok(field.one_of(keys::ON_OFF)?.as_deref() != Some("off"))
 }
 
 /// A retain block: written, so it must say something, and nothing but these two keys.
@@ -60,14 +56,10 @@ fn context_retain(field: &Field<'_>) -> Result<ContextRetain> {
 
 pub(super) fn trace(top: &Block<'_>) -> Result<TraceConfig> {
     let block = top.key("trace").worded(Stem::Of("trace config")).block_or_empty()?;
-    let capture_field = block.key("capture");
-    let capture = match capture_field.nonblank()?.as_deref() {
-        None | Some("meta") => Capture::Meta,
+    let capture = match block.key("capture").one_of(Capture::WORDS)?.as_deref() {
         Some("none") => Capture::None,
         Some("content") => Capture::Content,
-        Some(other) => {
-            return Err(capture_field.fault(&format!("must be one of: none, meta, content; got '{other}'")));
-        }
+        _ => Capture::Meta,
     };
     let retain_field = block.key("retain");
     let retain = if retain_field.is_written() {
@@ -162,7 +154,7 @@ pub(super) fn lifecycle(top: &Block<'_>, shell: Option<&Shell>) -> Result<Lifecy
     let block = top.key("lifecycle").worded(Stem::Of("lifecycle config")).block_or_empty()?;
     let default = Lifecycle::default();
     let task_acceptance =
-        word(&block.key("task_acceptance"), default.task_acceptance, Acceptance::parse, "none, single, queue")?;
+        word(&block.key("task_acceptance"), default.task_acceptance, Acceptance::parse, Acceptance::WORDS)?;
     let depth_field = block.key("queue_depth");
     let queue_depth = depth_field.small()?.unwrap_or(default.queue_depth);
     if task_acceptance == Acceptance::Queue && queue_depth == 0 {
@@ -175,10 +167,10 @@ pub(super) fn lifecycle(top: &Block<'_>, shell: Option<&Shell>) -> Result<Lifecy
     };
     Ok(Lifecycle {
         task_acceptance,
-        after_task: word(&block.key("after_task"), default.after_task, AfterTask::parse, "exit, sleep")?,
+        after_task: word(&block.key("after_task"), default.after_task, AfterTask::parse, AfterTask::WORDS)?,
         queue_depth,
         input_timeout_secs: block.key("input_timeout_secs").whole()?,
-        conversation: word(&block.key("conversation"), default.conversation, conversation, "stateless, threaded")?,
+        conversation: word(&block.key("conversation"), default.conversation, conversation, keys::CONVERSATION)?,
         max_task_reopens: block.key("max_task_reopens").small()?.unwrap_or(default.max_task_reopens),
         shell_grace_secs: block.key("shell_grace_secs").whole()?.unwrap_or(default.shell_grace_secs),
         delegation_deadline_secs: block
@@ -192,11 +184,13 @@ pub(super) fn lifecycle(top: &Block<'_>, shell: Option<&Shell>) -> Result<Lifecy
 }
 
 /// One of a few words; another is reported as a fault of the YAML.
-fn word<T>(field: &Field<'_>, default: T, parse: impl Fn(&str) -> Option<T>, expected: &str) -> Result<T> {
+fn word<T>(field: &Field<'_>, default: T, parse: impl Fn(&str) -> Option<T>, words: &[&str]) -> Result<T> {
     match field.text()? {
         None => Ok(default),
-        Some(text) => parse(&text)
-            .ok_or_else(|| field.yaml_fault(&format!("{}: must be one of: {expected}; got '{text}'", field.path()))),
+        Some(text) => parse(&text).ok_or_else(|| {
+            let words = words.join(", ");
+            field.yaml_fault(&format!("{}: must be one of: {words}; got '{text}'", field.path()))
+        }),
     }
 }
 
@@ -262,15 +256,12 @@ fn export_root(field: &Field<'_>) -> Result<String> {
     }
 }
 
-/// Settings a control surface can name.
-const SETTINGS: [&str; 2] = ["inference.max_tokens", "inference.driver"];
-
 pub(super) fn control(top: &Block<'_>, inference: Option<&Inference>) -> Result<Option<Control>> {
     let field = top.key("control").worded(Stem::Of("control config"));
     let block = field.block_or_empty()?;
     let control = Control {
-        settings: one_of(&block.key("settings"), &SETTINGS)?,
-        agent_settings: one_of(&block.key("agent_settings"), &SETTINGS[1..])?,
+        settings: each_one_of(&block.key("settings"), keys::SETTINGS)?,
+        agent_settings: each_one_of(&block.key("agent_settings"), keys::AGENT_SETTINGS)?,
         secrets: secrets(&block.key("secrets"))?,
     };
     let selectable = control.settings.iter().chain(&control.agent_settings).any(|name| name == "inference.driver");
@@ -286,11 +277,11 @@ pub(super) fn control(top: &Block<'_>, inference: Option<&Inference>) -> Result<
     Ok(Some(control))
 }
 
-fn one_of(field: &Field<'_>, allowed: &[&str]) -> Result<Vec<String>> {
+fn each_one_of(field: &Field<'_>, allowed: &[&str]) -> Result<Vec<String>> {
     for item in field.list()?.unwrap_or_default() {
         let text = item.text()?.ok_or_else(|| item.type_fault("text"))?;
         if !allowed.contains(&text.as_str()) {
-            return Err(item.fault(&format!("must be one of: {}; got '{text}'", allowed.join(", "))));
+            return Err(item.not_one_of(allowed, &text));
         }
     }
     field.texts()

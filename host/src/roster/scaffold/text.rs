@@ -1,5 +1,7 @@
 //! The files of a scaffold.
 
+use crate::schema::File;
+
 use super::{MEMBER_VERSION, MEMBERS, Provider, Scaffold};
 
 const LEAD_PROMPT: &str = "You lead a team of one. Hand the task to the member 'worker' with the call-member tool: name the member \
@@ -17,8 +19,10 @@ fn quoted(text: &str) -> String {
 pub(super) fn roster(scaffold: &Scaffold) -> String {
     let [lead, worker] = MEMBERS;
     let (lead_capsule, worker_capsule) = (scaffold.capsule(lead), scaffold.capsule(worker));
+    let modeline = File::Roster.modeline();
     format!(
-        "# A formation: its members, the one that receives the task, and who may call whom.
+        "{modeline}
+# A formation: its members, the one that receives the task, and who may call whom.
 roster_version: 1
 members:
   - name: {lead}
@@ -68,8 +72,10 @@ exports:
     accept: true
 "
     };
+    let modeline = File::Manifest.modeline();
     format!(
-        "name: {name}
+        "{modeline}
+name: {name}
 version: \"{MEMBER_VERSION}\"
 runtime: capsule
 execution: static
