@@ -1,5 +1,7 @@
 //! `mur trace`: what sessions and formations recorded.
 
+mod compare;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -38,6 +40,28 @@ enum Command {
         /// Also show what each tool was given
         #[arg(long)]
         verbose: bool,
+        #[command(flatten)]
+        root: Root,
+    },
+    /// Compare two ended sessions
+    Diff {
+        /// The earlier and the later session, as for show [default: @2 @1]
+        #[arg(value_name = "SESSION")]
+        sessions: Vec<String>,
+        #[command(flatten)]
+        root: Root,
+    },
+    /// Sum up ended sessions: each by itself, then mean, deviation, least and most
+    Report {
+        /// As for show; every recorded session when none is named
+        #[arg(value_name = "SESSION")]
+        sessions: Vec<String>,
+        /// The newest N alone
+        #[arg(long, value_name = "N")]
+        last: Option<String>,
+        /// Those that started within this time: 30m, 2h, 7d
+        #[arg(long, value_name = "TIME")]
+        since: Option<String>,
         #[command(flatten)]
         root: Root,
     },
@@ -88,6 +112,10 @@ pub fn run(args: Args) -> Outcome {
         }
         Command::Steps { session, verbose, root } => {
             steps::tree(&Trace::read(&locate(&home, session.as_deref(), &root)?)?, verbose)
+        }
+        Command::Diff { sessions, root } => compare::diff(&home, &sessions, &root)?,
+        Command::Report { sessions, last, since, root } => {
+            compare::report(&home, &sessions, last.as_deref(), since.as_deref(), &root)?
         }
         Command::List { json, root } => list(&home, json, &root)?,
         Command::Rm { session, json, root } => remove(&home, &session, json, &root)?,

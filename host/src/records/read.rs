@@ -1,6 +1,9 @@
 //! Reading traces back: one file as records, and what `mur trace` shows of them. Writes, prunes and signals nothing.
 
+pub mod diff;
 pub mod formation;
+pub mod measures;
+pub mod report;
 pub mod show;
 pub mod steps;
 pub mod text;
