@@ -73,3 +73,60 @@ fn a_capsule_with_commands_is_explained_and_not_yet_run() {
     assert!(done.stderr.contains("capabilities.shell"), "{}", done.stderr);
     assert!(world.traces().is_empty());
 }
+
+/// The strings of a list.
+fn texts(value: &Value) -> Vec<&str> {
+    value.as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect()
+}
+
+#[test]
+fn what_commands_would_use_of_this_host_is_listed() {
+    let world = project(json!({
+        "shell": {
+            "allow": ["bash", "perl"],
+            "interpreter_runtime": [{"binary": "perl", "dirs": [{"path": "/opt/perl", "list_dir": false}]}],
+        },
+        "network": {"allow": ["https://a.test"]},
+        "filesystem": {"read_only": ["tests"]},
+    }));
+    let explained = world.mur(["run", "--explain-scope", "--json"]).ok().json();
+    assert_eq!(explained["interpreter_runtime_grants"], json!(["perl: /opt/perl"]));
+    assert_eq!(explained["read_only_advisory_for"], json!(["perl"]));
+    assert_eq!(explained["staged_runtime_grants"], json!([]));
+    let derived = texts(&explained["derived_interpreter_runtime"]);
+    let folder_of =
+        |line: &str| line.strip_prefix("perl: ").and_then(|rest| rest.strip_suffix(" (list_dir)")).map(str::to_owned);
+    let folders: Vec<String> = derived.iter().filter_map(|line| folder_of(line)).collect();
+    assert!(folders.iter().any(|folder| std::path::Path::new(folder).join("strict.pm").is_file()), "{derived:?}");
+    for path in texts(&explained["trust_store"]) {
+        assert!(std::path::Path::new(path.trim_end_matches(" (list_dir)")).exists(), "{path}");
+    }
+    let said = world.mur(["run", "--explain-scope"]).ok().stdout;
+    let mut from = 0;
+    for line in [
+        "Containment",
+        "Routes",
+        "  shell: ",
+        "  wasm-tools: ",
+        "  drivers: ",
+        "  hooks: ",
+        "Runtime directory",
+        "Records directory",
+        "Temporary folder",
+        "Effective grants",
+        "  filesystem scope: n/a",
+        "  read_only:\n    - tests",
+        "  read_only enforcement: advisory against perl",
+        "  network allow:\n    - https://a.test",
+        "  shell allow:\n    - bash\n    - perl",
+        "  interpreter runtime:\n    - perl: /opt/perl\n",
+        "  derived interpreter runtime:\n    - perl: ",
+        "  staged runtime: <none>",
+        "Resource plane\n  exports.files: <none>",
+        "Peer handoff\n  exports.peer_files: <none>\n  exports.peer_tasks: refuse",
+        "Runtime writes",
+    ] {
+        let at = said[from..].find(line);
+        from += at.unwrap_or_else(|| panic!("'{line}' does not follow in:\n{said}"));
+    }
+}

@@ -1,5 +1,7 @@
 //! The effective grants: one object that `--explain-scope --json` prints and `session_start` carries.
 
+mod commands;
+
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
@@ -8,6 +10,8 @@ use crate::containment::InForce;
 use crate::containment::host::userns_grant;
 use crate::manifest::{Capsule, Role};
 use crate::paths::MurmurHome;
+
+pub use commands::with_commands;
 
 /// Stands for the session's id, which is not known beforehand.
 const SESSION: &str = "<session-id>";

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use artifacts::Part;
-pub(crate) use commands::declared as declared_for_commands;
+pub(crate) use commands::{declared as declared_for_commands, read_only_advisory_for};
 pub(crate) use driver::settle;
 pub use network::Networks;
 pub use resume::Resumed;
