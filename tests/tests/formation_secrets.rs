@@ -158,15 +158,29 @@ fn no_guest_code_is_mapped_in_a_session() {
 
 #[test]
 fn a_token_of_an_earlier_launch_opens_no_door_of_a_later_one() {
-    // The tokens of a launch cannot be read from outside; a well-formed forgery stands for any of them.
     let home = Home::new();
     standard(&home, &worker());
-    let formation = Launched::open(&home);
-    let door = formation.peer_door(&home, "coder");
-    let forged = mur_tests::live::Door { token: "mft1.eyJmb3JtYXRpb24iOiJmcm1fMCJ9.AAAA".into(), ..door };
-    let answer = forged.ask("GetTask", json!({"id": "tsk_x"}), &[]);
-    assert_eq!(answer.status, 401);
-    assert_eq!(answer.json()["error"], "invalid_token");
-    formation.launcher.signal(Signal::SIGTERM);
-    formation.launcher.finish();
+    let first = Launched::open(&home);
+    let door = first.door(&home);
+    door.ended(&door.send("one"));
+    let coder = |formation: &Launched, token: &str| {
+        let door = mur_tests::live::Door { token: token.to_owned(), ..formation.peer_door(&home, "coder") };
+        door.ask("GetTask", json!({"id": "tsk_x"}), &[])
+    };
+    // What nobody else can read: the tokens as the caller holds them. One of them opens the door it is for.
+    let words = proc::memory_words(first.entry_pid(), b"mft1.ey");
+    let token = words.iter().find(|word| coder(&first, word).status == 200).expect("the edge's token").clone();
+    first.launcher.signal(Signal::SIGTERM);
+    first.launcher.finish().expect(143);
+
+    let second = Launched::open(&home);
+    for name in ["coder", "reviewer"] {
+        let door = mur_tests::live::Door { token: token.clone(), ..second.peer_door(&home, name) };
+        let answer = door.ask("GetTask", json!({"id": "tsk_x"}), &[]);
+        assert_eq!((answer.status, answer.json()["error"].clone()), (401, json!("invalid_token")), "{name}");
+    }
+    let entry = mur_tests::live::Door { token, ..second.door(&home) };
+    assert_eq!(entry.ask("GetTask", json!({"id": "tsk_x"}), &[]).status, 401);
+    second.launcher.signal(Signal::SIGTERM);
+    second.launcher.finish().expect(143);
 }

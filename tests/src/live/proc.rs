@@ -134,22 +134,49 @@ pub fn of_home(home: &std::path::Path) -> Vec<i32> {
 /// How often these bytes are in a process's memory. Asking takes root, as `mur` is not dumpable.
 #[track_caller]
 pub fn memory_holds(pid: i32, bytes: &[u8]) -> usize {
+    let mut found = 0;
+    read_memory(pid, bytes.len(), |piece| {
+        found += piece.windows(bytes.len()).filter(|window| *window == bytes).count()
+    });
+    found
+}
+
+/// The words in a process's memory that begin so and go on with letters, digits, dots, dashes and underscores.
+#[track_caller]
+pub fn memory_words(pid: i32, start: &[u8]) -> Vec<String> {
+    /// Longer than any word looked for.
+    const LONGEST: usize = 4096;
+    let mut found = Vec::new();
+    let of_word = |byte: &&u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+    read_memory(pid, LONGEST, |piece| {
+        for (at, _) in piece.windows(start.len()).enumerate().filter(|(_, window)| *window == start) {
+            let word: Vec<u8> = piece[at..].iter().take(LONGEST).take_while(of_word).copied().collect();
+            found.push(String::from_utf8_lossy(&word).into_owned());
+        }
+    });
+    found.sort();
+    found.dedup();
+    found
+}
+
+/// Reads what a process may write of its memory, in pieces that overlap, so that nothing hides on a seam.
+#[track_caller]
+fn read_memory(pid: i32, overlap: usize, mut look: impl FnMut(&[u8])) {
     use std::os::unix::fs::FileExt as _;
     let memory = fs::File::open(format!("/proc/{pid}/mem")).expect("its memory can be read");
-    let (mut found, mut read) = (0, 0);
+    let mut read = 0;
     for line in maps(pid).lines().filter(|line| line.contains(" rw")) {
         let range = line.split(' ').next().and_then(|range| range.split_once('-')).expect("a range");
         let at = |text: &str| u64::from_str_radix(text, 16).expect("an address");
         let (mut start, end) = (at(range.0), at(range.1));
-        // Pieces overlap, so that nothing hides on a seam; what cannot be read (a guard, a device) is passed over.
+        // What cannot be read (a guard, a device) is passed over.
         while start < end {
             let mut piece = vec![0; usize::try_from((end - start).min(1 << 20)).expect("a length")];
             let count = memory.read_at(&mut piece, start).unwrap_or(0);
             read += count;
-            found += piece[..count].windows(bytes.len()).filter(|window| *window == bytes).count();
-            start += (1 << 20) - bytes.len() as u64;
+            look(&piece[..count]);
+            start += (1 << 20) - overlap as u64;
         }
     }
     assert!(read > 1 << 20, "only {read} bytes of its memory were read");
-    found
 }
