@@ -1,4 +1,4 @@
-//! Measurements of the budget that need the library: `measure plugins|tool-call|door DIST HOME`, one JSON object on
+//! Measurements of the budget that need the library: `measure plugins|tool-call|classes|door DIST HOME`, one JSON object on
 //! standard output. Run by `cargo xtask bench` on a release build, from a copy in the dist's `bin/`.
 
 #![allow(clippy::disallowed_methods, reason = "a measurement starts mur as its launcher does")]
@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use mur::containment::{Class, Helper, Prepared, WorkerLimits};
 use mur::credentials::MemberName;
 use mur::credentials::channel::{FirstLine, ProcessName, first_line};
 use mur::credentials::token::SigningKey;
@@ -19,7 +20,10 @@ use mur::ids::FormationId;
 use mur::paths::MurmurHome;
 use mur::plugins::{Registry, Settings};
 use mur::worker::engine::{self, Reservation};
-use mur::worker::{ArtifactSpec, BoxFuture, CallLimits, HostCalls, Kind, ToolInput, WorkerSet, WorkerSetup};
+use mur::worker::{
+    ArtifactSpec, BoxFuture, CallLimits, Confinement, HostCalls, Kind, ToolInput, WorkerSet, WorkerSetup,
+};
+use mur_plugin_api::{Access, EnclosureRequest, Grant, ProcessKind, ProfileRequest, ScopeLimits};
 use serde_json::{Value, json};
 
 type Outcome = Result<Value, Box<dyn std::error::Error>>;
@@ -27,6 +31,7 @@ type Outcome = Result<Value, Box<dyn std::error::Error>>;
 /// The work of one tool call: small, so that what is measured is the way there and back.
 const INPUT: &str = r#"{"text":"the quick brown fox jumps over the lazy dog","top":1}"#;
 const CALLS: usize = 2000;
+const CLASS_RUNS: usize = 15;
 const CONNECTIONS: usize = 8;
 const DOOR_FOR: Duration = Duration::from_secs(3);
 const DOOR_RUNS: usize = 3;
@@ -36,8 +41,9 @@ fn main() -> ExitCode {
     let outcome = match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["plugins", _, home] => plugins(Path::new(home)),
         ["tool-call", dist, _] => tool_call(Path::new(dist)),
+        ["classes", dist, _] => classes(Path::new(dist)),
         ["door", dist, home] => door(Path::new(dist), Path::new(home)),
-        _ => Err("usage: measure plugins|tool-call|door DIST HOME".into()),
+        _ => Err("usage: measure plugins|tool-call|classes|door DIST HOME".into()),
     };
     match outcome {
         Ok(value) => {
@@ -72,6 +78,62 @@ fn tool_call(dist: &Path) -> Outcome {
     let step = CALLS / 20;
     let values: Vec<f64> = (step..CALLS - step).step_by(step).map(|at| there[at] - here[at]).collect();
     Ok(json!({"values": values, "in_process": here[CALLS / 2], "through_worker": there[CALLS / 2]}))
+}
+
+/// Milliseconds until an enclosure is there, what trying the host takes beside it, and until a worker of each class is ready.
+fn classes(dist: &Path) -> Outcome {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut found = serde_json::Map::new();
+    let millis = |since: Instant| since.elapsed().as_secs_f64() * 1000.0;
+    let (mut enclosures, mut probes) = (Vec::new(), Vec::new());
+    for class in [Class::Advisory, Class::Scoped, Class::Sealed] {
+        let mut workers = Vec::new();
+        for _ in 0..CLASS_RUNS {
+            let folder = tempfile::tempdir()?;
+            let library = dist.join(format!("lib/mur/plugins/libmur_containment_{class}.so"));
+            let library = std::os::fd::OwnedFd::from(std::fs::File::open(library)?);
+            let start = Instant::now();
+            let helper = Helper::with_program(dist.join("bin/mur"))?;
+            helper.load(class, &library)?;
+            helper.open(class, enclosure_request())?;
+            if class == Class::Scoped {
+                enclosures.push(millis(start));
+                let start = Instant::now();
+                helper.probe(class)?;
+                probes.push(millis(start));
+            }
+            let start = Instant::now();
+            let Prepared { request, fds } = helper.prepare(worker_request(folder.path()))?;
+            let set = runtime.block_on(async {
+                let set = WorkerSet::with_program_within(dist.join("bin/mur"), helper);
+                let confinement = Confinement { library, request, fds, own_root: class == Class::Sealed };
+                let setup = WorkerSetup { confinement: Some(confinement), logs: None };
+                set.start(Kind::Tools, setup).await.map_err(|fault| fault.message().to_owned())?;
+                Ok::<_, String>(set)
+            })?;
+            workers.push(millis(start));
+            runtime.block_on(set.close());
+        }
+        found.insert(class.as_str().to_owned(), json!(workers));
+    }
+    found.insert("enclosure".to_owned(), json!(enclosures));
+    found.insert("probe".to_owned(), json!(probes));
+    Ok(Value::Object(found))
+}
+
+fn enclosure_request() -> EnclosureRequest {
+    let scope = ScopeLimits { memory: 1 << 30, pids: 64, cpu_percent: 200 };
+    EnclosureRequest { session: "measure".to_owned(), scope, ports: Vec::new(), names: false }
+}
+
+fn worker_request(folder: &Path) -> ProfileRequest {
+    ProfileRequest {
+        process: ProcessKind::Worker,
+        limits: WorkerLimits::default().into(),
+        grants: vec![Grant { path: folder.to_owned(), access: Access::Write, required: true }],
+        tmp: None,
+        home: None,
+    }
 }
 
 fn component(dist: &Path, name: &str) -> Result<Vec<u8>, Box<dyn std::error::Error>> {

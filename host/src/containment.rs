@@ -2,16 +2,23 @@
 
 pub mod closure;
 pub mod enclosure;
-
 pub mod enter;
+pub mod helper;
 pub mod host;
+mod message;
+mod prober;
 
+pub use helper::{Helper, Prepared};
+pub use message::{Report, Short};
 pub use mur_plugin_api::Class;
+pub use prober::Prober;
+
+use mur_plugin_api::ProcessLimits;
 
 use crate::diagnostics::{Diagnostic, Result, codes};
 
 /// The class a session runs under, and how it came about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InForce {
     /// The strongest floor anybody declared; `advisory` when nobody did.
     pub declared: Class,
@@ -19,10 +26,17 @@ pub struct InForce {
     pub class: Class,
     /// The class the run may claim: `class`, capped by what weakens it.
     pub achieved: Class,
-    /// What the host could back.
-    pub host: Class,
+    /// What the host could back; not asked for `unconfined`.
+    pub host: Option<Class>,
+    /// What the host backs of the class in force and of what a session shares; nothing is asked for `unconfined`.
+    pub report: Option<Report>,
+}
+
+impl InForce {
     /// Wire name of the mechanism, as `enforcement_tier` shows it.
-    pub enforcement_tier: &'static str,
+    pub fn enforcement_tier(&self) -> &str {
+        self.report.as_ref().map_or("none", |report| report.mechanism.as_str())
+    }
 }
 
 /// Who declared which floor. Absent sources contribute nothing.
@@ -40,9 +54,6 @@ pub struct Floors {
     pub records_in_workdir: bool,
 }
 
-/// What this build can back at most: the libraries of `scoped` and `sealed` are not part of it.
-const STRONGEST: Class = Class::Advisory;
-
 /// The value of `--containment` (`E-IO-003`).
 pub fn parse_flag(text: &str) -> Result<Class> {
     text.parse().map_err(|_| {
@@ -54,22 +65,46 @@ pub fn parse_flag(text: &str) -> Result<Class> {
     })
 }
 
-/// The class in force, or `E-CAP-003` when the strongest declared floor cannot be met. Nothing ever falls back to a weaker
-/// class, and `unconfined` is in force only when a source says it and none says anything stronger.
-pub fn class_in_force(floors: &Floors) -> Result<InForce> {
-    let declared = [floors.manifest, floors.config, floors.flag].into_iter().flatten().max().unwrap_or(Class::Advisory);
-    let class = declared.min(STRONGEST);
-    let capped = floors.workdir_exec || floors.records_in_workdir;
-    let achieved = if capped { class.min(Class::Advisory) } else { class };
-    if achieved < declared {
-        return Err(unmet(floors, declared, achieved));
+impl Floors {
+    fn declared(&self) -> Class {
+        [self.manifest, self.config, self.flag].into_iter().flatten().max().unwrap_or(Class::Advisory)
     }
-    let enforcement_tier = if class == Class::Unconfined { "none" } else { "seccomp-only" };
-    Ok(InForce { declared, class, achieved, host: STRONGEST, enforcement_tier })
+
+    fn capped(&self) -> bool {
+        self.workdir_exec || self.records_in_workdir
+    }
+}
+
+/// The class in force, or `E-CAP-003` when the strongest declared floor cannot be met: the strongest class the host backs,
+/// but no composed root unless it is asked for. Nothing ever falls back below a declared floor, and `unconfined` is in
+/// force only when a source says it and none says anything stronger. `probe` tries what the host backs of a class.
+pub fn class_in_force(floors: &Floors, probe: &mut dyn FnMut(Class) -> Result<Report>) -> Result<InForce> {
+    let declared = floors.declared();
+    if declared == Class::Unconfined {
+        return Ok(InForce { declared, class: declared, achieved: declared, host: None, report: None });
+    }
+    let wanted = declared.max(Class::Scoped);
+    // The library of the class that is wanted must be there; that of the other is asked for the record only.
+    let asked = probe(wanted)?;
+    let other = if wanted == Class::Sealed { Class::Scoped } else { Class::Sealed };
+    let other = (other, probe(other).ok());
+    let backed = |class: Class| match (&asked, &other) {
+        (report, _) if class == wanted => report.class.is_none(),
+        (_, (known, Some(report))) if class == *known => report.class.is_none(),
+        _ => false,
+    };
+    let host = [Class::Sealed, Class::Scoped].into_iter().find(|class| backed(*class)).unwrap_or(Class::Advisory);
+    let class = if backed(wanted) { wanted } else { host.min(declared.max(Class::Advisory)) };
+    let achieved = if floors.capped() { class.min(Class::Advisory) } else { class };
+    if achieved < declared {
+        return Err(unmet(floors, declared, achieved, asked.class.as_ref()));
+    }
+    let report = if class == wanted { asked } else { probe(class)? };
+    Ok(InForce { declared, class, achieved, host: Some(host), report: Some(report) })
 }
 
 /// The causes in the order in which they are looked at; the hint follows the cause.
-fn unmet(floors: &Floors, declared: Class, achieved: Class) -> Diagnostic {
+fn unmet(floors: &Floors, declared: Class, achieved: Class, short: Option<&Short>) -> Diagnostic {
     let lower = match (floors.flag, floors.config) {
         (Some(flag), _) if flag == declared => "--containment",
         (_, Some(config)) if config == declared => "containment in config.yaml",
@@ -86,10 +121,9 @@ fn unmet(floors: &Floors, declared: Class, achieved: Class) -> Diagnostic {
             "run the capsule in a folder that does not hold ~/.murmur".to_owned(),
         )
     } else {
-        (
-            format!("this build of mur has no containment library for class '{declared}'"),
-            format!("lower {lower} to 'advisory', or use a mur that has the class"),
-        )
+        let reason = short.map_or_else(|| "this host cannot back it".to_owned(), host::reason);
+        let remedy = short.map(|short| format!("{}; or ", short.remedy)).unwrap_or_default();
+        (reason, format!("{remedy}lower {lower} to '{achieved}', or use another host"))
     };
     Diagnostic::new(
         codes::E_CAP_003,
@@ -98,6 +132,35 @@ fn unmet(floors: &Floors, declared: Class, achieved: Class) -> Diagnostic {
         ),
     )
     .hint(hint)
+}
+
+/// Whether a host can give a session's processes namespaces of their own (`E-CAP-005`).
+pub fn check_namespaces(in_force: &InForce) -> Result<()> {
+    let Some(short) = in_force.report.as_ref().and_then(|report| report.namespaces.as_ref()) else { return Ok(()) };
+    Err(Diagnostic::new(
+        codes::E_CAP_005,
+        format!(
+            "this host cannot give the capsule's subprocess tree its own network namespace, so \
+             capabilities.network.allow cannot be enforced for it: {}. {} {}",
+            short.failure(),
+            short.cause,
+            host::readings()
+        ),
+    )
+    .hint(short.remedy.clone()))
+}
+
+/// Whether a host can give a session a cgroup scope (`E-RUN-012`).
+pub fn check_cgroup(in_force: &InForce) -> Result<()> {
+    let Some(short) = in_force.report.as_ref().and_then(|report| report.scope.as_ref()) else { return Ok(()) };
+    Err(Diagnostic::new(
+        codes::E_RUN_012,
+        format!(
+            "this capsule can spawn native subprocesses but no cgroup scope could be created to bound them ({})",
+            short.failure()
+        ),
+    )
+    .hint(short.remedy.clone()))
 }
 
 /// What a launch says about a class that holds little: once each, on stderr.
@@ -109,7 +172,16 @@ pub fn warnings(in_force: &InForce) -> Vec<Diagnostic> {
 /// What a launcher says for all its members, once: about the class they run under and, where they may call each other,
 /// about what that class leaves open between them.
 pub fn formation_warnings(flag: Option<Class>, has_edges: bool) -> Vec<Diagnostic> {
-    let class = flag.unwrap_or(STRONGEST).min(STRONGEST);
+    // The launcher loads no library: that the kernel has Landlock says enough for a warning.
+    let usual = match mur_containment_kernel::landlock::kernel_abi() {
+        Some(_) => Class::Scoped,
+        None => Class::Advisory,
+    };
+    let class = match flag {
+        Some(Class::Unconfined) => Class::Unconfined,
+        Some(floor) => floor.max(usual),
+        None => usual,
+    };
     let mut warnings = warnings_as(class, nix::unistd::geteuid().is_root());
     warnings.retain(|warning| warning.code() == codes::W_SEC_035);
     if has_edges && class < Class::Scoped {
@@ -160,19 +232,10 @@ impl Default for WorkerLimits {
     }
 }
 
-/// The bytes a worker hands to `enter()` of its class's library: one JSON object.
-pub fn worker_request(class: Class, limits: &WorkerLimits) -> Vec<u8> {
-    if class == Class::Unconfined {
-        return b"{}".to_vec();
+impl From<WorkerLimits> for ProcessLimits {
+    fn from(limits: WorkerLimits) -> Self {
+        Self { open_files: limits.open_files, file_size: limits.file_size, cpu_seconds: None, address_space: None }
     }
-    let settings = mur_containment_kernel::Settings {
-        open_files: limits.open_files,
-        file_size: limits.file_size,
-        cpu_seconds: None,
-        address_space: None,
-    };
-    // Four integers: serialising them cannot fail.
-    serde_json::to_vec(&settings).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -183,47 +246,93 @@ mod tests {
         Floors { manifest, config, flag, ..Floors::default() }
     }
 
+    /// A host that backs every class up to one.
+    fn backing(most: Class) -> impl FnMut(Class) -> Result<Report> {
+        move |class| {
+            let short = || Short {
+                blocker: "mount_denied".into(),
+                step: "pivot_root(2)".into(),
+                errno: libc::EPERM,
+                cause: "It is not allowed.".into(),
+                remedy: "allow it".into(),
+            };
+            Ok(Report { mechanism: class.to_string(), class: (class > most).then(short), ..Report::default() })
+        }
+    }
+
     #[test]
-    fn the_strongest_source_is_the_floor_and_none_means_advisory() {
-        use Class::{Advisory, Unconfined};
-        let in_force = |floors| class_in_force(&floors).unwrap();
-        assert_eq!(in_force(floors(None, None, None)).class, Advisory);
-        assert_eq!(in_force(floors(None, None, Some(Unconfined))).class, Unconfined);
-        assert_eq!(in_force(floors(None, Some(Unconfined), None)).achieved, Unconfined);
-        assert_eq!(in_force(floors(Some(Advisory), None, Some(Unconfined))).class, Advisory);
-        assert_eq!(in_force(floors(None, Some(Advisory), Some(Unconfined))).declared, Advisory);
+    fn the_strongest_source_is_the_floor_and_the_host_gives_scoped_unasked() {
+        use Class::{Advisory, Scoped, Sealed, Unconfined};
+        let on = |most, floors| class_in_force(&floors, &mut backing(most)).unwrap();
+        let none = on(Sealed, floors(None, None, None));
+        assert_eq!((none.declared, none.class, none.achieved, none.host), (Advisory, Scoped, Scoped, Some(Sealed)));
+        assert_eq!(none.enforcement_tier(), "scoped");
+        assert_eq!(on(Advisory, floors(None, None, None)).class, Advisory);
+        assert_eq!(on(Sealed, floors(Some(Advisory), None, None)).class, Scoped);
+        assert_eq!(on(Sealed, floors(None, Some(Sealed), None)).class, Sealed);
+        let unconfined = on(Sealed, floors(None, None, Some(Unconfined)));
+        assert_eq!((unconfined.class, unconfined.host, unconfined.enforcement_tier()), (Unconfined, None, "none"));
+        assert_eq!(on(Sealed, floors(None, Some(Unconfined), None)).achieved, Unconfined);
+        assert_eq!(on(Sealed, floors(Some(Advisory), None, Some(Unconfined))).class, Scoped);
     }
 
     #[test]
     fn a_floor_that_cannot_be_met_is_refused_with_its_cause() {
-        let host = class_in_force(&floors(Some(Class::Scoped), None, None)).unwrap_err();
+        let refused = |most, floors| class_in_force(&floors, &mut backing(most)).unwrap_err();
+        let host = refused(Class::Advisory, floors(Some(Class::Scoped), None, None));
         assert_eq!(host.code(), codes::E_CAP_003);
         assert!(host.message().contains("'scoped' is not achievable on this host (achieved: 'advisory')"), "{host}");
-        assert!(host.hint_text().unwrap().contains("murmur.yaml"));
-        let flag = class_in_force(&floors(None, None, Some(Class::Sealed))).unwrap_err();
-        assert!(flag.hint_text().unwrap().contains("--containment"), "{flag}");
+        assert!(host.message().contains("pivot_root(2) failed with EPERM (Operation not permitted)"), "{host}");
+        assert!(host.hint_text().unwrap().contains("allow it; or lower capabilities.containment in murmur.yaml"));
+        let sealed = refused(Class::Scoped, floors(None, None, Some(Class::Sealed)));
+        assert!(sealed.message().contains("(achieved: 'scoped')"), "{sealed}");
+        assert!(sealed.hint_text().unwrap().contains("--containment to 'scoped'"), "{sealed}");
         let exec = Floors { workdir_exec: true, ..floors(Some(Class::Sealed), None, None) };
-        assert!(class_in_force(&exec).unwrap_err().message().contains("workdir_exec"));
-        // Below that floor the cap changes nothing that was promised.
+        assert!(refused(Class::Sealed, exec).message().contains("workdir_exec"));
+        // Below that floor the cap changes nothing that was promised, and the class that runs stays.
         let exec = Floors { workdir_exec: true, ..floors(None, None, None) };
-        assert_eq!(class_in_force(&exec).unwrap().achieved, Class::Advisory);
+        let capped = class_in_force(&exec, &mut backing(Class::Sealed)).unwrap();
+        assert_eq!((capped.class, capped.achieved), (Class::Scoped, Class::Advisory));
+    }
+
+    #[test]
+    fn a_library_that_cannot_be_had_is_no_reason_for_a_weaker_class() {
+        let gone = |missing| {
+            move |class| match class == missing {
+                true => Err(Diagnostic::new(codes::E_PLG_001, "no library")),
+                false => backing(Class::Sealed)(class),
+            }
+        };
+        let refused = class_in_force(&floors(None, None, None), &mut gone(Class::Scoped)).unwrap_err();
+        assert_eq!(refused.code(), codes::E_PLG_001);
+        let without = class_in_force(&floors(None, None, None), &mut gone(Class::Sealed)).unwrap();
+        assert_eq!((without.class, without.host), (Class::Scoped, Some(Class::Scoped)));
+    }
+
+    #[test]
+    fn what_a_session_needs_of_the_host_is_refused_with_step_and_remedy() {
+        let short = Short {
+            blocker: "x".into(),
+            step: "bringing lo up".into(),
+            errno: libc::EPERM,
+            cause: "Because.".into(),
+            remedy: "do it".into(),
+        };
+        let mut in_force = class_in_force(&floors(None, None, None), &mut backing(Class::Sealed)).unwrap();
+        assert!(check_namespaces(&in_force).is_ok() && check_cgroup(&in_force).is_ok());
+        in_force.report = Some(Report { namespaces: Some(short.clone()), scope: Some(short), ..Report::default() });
+        let (namespaces, scope) = (check_namespaces(&in_force).unwrap_err(), check_cgroup(&in_force).unwrap_err());
+        assert_eq!((namespaces.code(), scope.code()), (codes::E_CAP_005, codes::E_RUN_012));
+        assert!(namespaces.message().contains("bringing lo up failed with EPERM (Operation not permitted). Because."));
+        assert_eq!((namespaces.hint_text(), scope.hint_text()), (Some("do it"), Some("do it")));
     }
 
     #[test]
     fn a_weak_class_warns_and_root_once_more() {
-        let in_force = |class| class_in_force(&floors(None, None, Some(class))).unwrap();
-        let codes =
-            |class, root| warnings_as(in_force(class).class, root).iter().map(Diagnostic::code).collect::<Vec<_>>();
+        let codes = |class, root| warnings_as(class, root).iter().map(Diagnostic::code).collect::<Vec<_>>();
+        assert_eq!(codes(Class::Scoped, true), []);
         assert_eq!(codes(Class::Advisory, false), []);
         assert_eq!(codes(Class::Advisory, true), [codes::W_SEC_035]);
         assert_eq!(codes(Class::Unconfined, true), [codes::W_SEC_034, codes::W_SEC_035]);
-    }
-
-    #[test]
-    fn a_worker_request_is_what_the_class_reads() {
-        let limits = WorkerLimits { open_files: 64, file_size: 4096 };
-        let settings: mur_containment_kernel::Settings =
-            serde_json::from_slice(&worker_request(Class::Advisory, &limits)).unwrap();
-        assert_eq!((settings.open_files, settings.file_size, settings.cpu_seconds), (64, 4096, None));
     }
 }

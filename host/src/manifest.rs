@@ -77,6 +77,16 @@ pub struct Capsule {
     pub notes: Vec<String>,
 }
 
+impl Capsule {
+    /// Whether a session of it starts processes: a worker for any component, or a command.
+    pub fn starts_processes(&self) -> bool {
+        let components = self.artifacts.iter().any(|entry| entry.runtime != Role::Skill);
+        let granted = &self.capabilities;
+        let pulled = granted.install.as_ref().is_some_and(|install| !install.tool.is_empty());
+        components || self.inference.is_none() || granted.shell.is_some() || !granted.spawn_allow.is_empty() || pulled
+    }
+}
+
 /// What an artifact does for the capsule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -4,11 +4,11 @@
 
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mur::containment::{Class, WorkerLimits, worker_request};
+use mur::containment::{Class, Helper, Prepared, WorkerLimits};
 use mur::egress::{Egress, HttpError, HttpRequest, HttpResponse, RuleSet, Sender, TrustClass};
 use mur::manifest::NetworkRule;
 use mur::worker::engine::{self, Reservation};
@@ -16,6 +16,7 @@ use mur::worker::{
     ArtifactSpec, BoxFuture, CallError, CallLimits, Confinement, HostCalls, Kind, Preopen, PreopenSource, Status,
     ToolInput, ToolResult, WorkerSet, WorkerSetup,
 };
+use mur_plugin_api::{Access, EnclosureRequest, Grant, ProcessKind, ProfileRequest, ScopeLimits};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -198,25 +199,75 @@ async fn a_call_that_waits_for_a_silent_server_is_ended_by_its_deadline() {
     workers.close().await;
 }
 
+/// A worker of a class in an enclosure of its own, with one folder granted.
+async fn worker_of(class: Class, folder: &Path, guest: &str) -> WorkerSet {
+    let library = dist().join(format!("lib/mur/plugins/libmur_containment_{class}.so"));
+    let library = OwnedFd::from(std::fs::File::open(&library).unwrap_or_else(|error| panic!("{library:?}: {error}")));
+    let helper = Helper::with_program(env!("CARGO_BIN_EXE_mur")).unwrap();
+    helper.load(class, &library).unwrap();
+    let scope = ScopeLimits { memory: 1 << 30, pids: 64, cpu_percent: 200 };
+    let session = format!("guests-{class}");
+    helper.open(class, EnclosureRequest { session, scope, ports: Vec::new(), names: false }).unwrap();
+    let limits = WorkerLimits::default().into();
+    let grants = vec![Grant { path: folder.to_owned(), access: Access::Write, required: true }];
+    let request = ProfileRequest { process: ProcessKind::Worker, limits, grants, tmp: None, home: None };
+    let Prepared { request, fds } = helper.prepare(request).unwrap();
+    let confinement = Confinement { library, request, fds, own_root: class == Class::Sealed };
+    let setup = WorkerSetup { confinement: Some(confinement), logs: None };
+    let workers = WorkerSet::with_program_within(env!("CARGO_BIN_EXE_mur"), helper);
+    workers.start(Kind::Tools, setup).await.unwrap();
+    let source = PreopenSource::Path(folder.to_owned());
+    let spec = ArtifactSpec {
+        id: guest.to_owned(),
+        full: format!("murmur/{guest}@0"),
+        compiled: self::guest(guest),
+        preopens: vec![Preopen { source, guest: ".".into(), write: true }],
+        env: Vec::new(),
+        limits: CallLimits { deadline: LONG, ..CallLimits::default() },
+    };
+    workers.load(Kind::Tools, spec).await.unwrap();
+    workers
+}
+
 #[tokio::test]
-async fn a_worker_under_advisory_runs_its_artifacts_as_one_without_a_class_does() {
-    let dir = tempfile::tempdir().unwrap();
-    std::fs::write(dir.path().join("a"), "inside").unwrap();
-    let library = std::fs::File::open(dist().join("lib/mur/plugins/libmur_containment_advisory.so")).unwrap();
-    let request = worker_request(Class::Advisory, &WorkerLimits::default());
-    let confinement = Confinement { library: library.into(), request, fds: Vec::new() };
-    let setup = WorkerSetup { confinement: Some(confinement), logs: Some(dir.path().to_owned()) };
-    let source = PreopenSource::Path(dir.path().to_owned());
-    let folder = vec![Preopen { source, guest: ".".into(), write: true }];
-    let workers = worker_under(setup, "read-file", folder, LONG).await;
-    let host = Out::to(&[]);
-    let read = data(call(&workers, "read-file", json!({"path": "a"}), &host).await);
-    assert_eq!(read, (Status::Passed, "inside".into()));
-    let pid = workers.pid(Kind::Tools).unwrap();
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    for line in ["NoNewPrivs:\t1", "Seccomp:\t2", "CapEff:\t0000000000000000"] {
-        assert!(status.contains(line), "{line}: {status}");
+async fn a_worker_under_a_class_runs_its_artifacts_as_one_without_a_class_does() {
+    for class in [Class::Advisory, Class::Scoped, Class::Sealed] {
+        // Below the directory a root is built on, and elsewhere.
+        for base in ["/tmp", "/var/tmp"] {
+            let dir = tempfile::tempdir_in(base).unwrap();
+            std::fs::write(dir.path().join("a"), "inside").unwrap();
+            let workers = worker_of(class, dir.path(), "read-file").await;
+            let host = Out::to(&[]);
+            let read = data(call(&workers, "read-file", json!({"path": "a"}), &host).await);
+            assert_eq!(read, (Status::Passed, "inside".into()), "{class} {base}");
+            let pid = workers.pid(Kind::Tools).unwrap();
+            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+            for line in ["NoNewPrivs:\t1", "Seccomp:\t2", "CapEff:\t0000000000000000"] {
+                assert!(status.contains(line), "{line}: {status}");
+            }
+            workers.close().await;
+            assert!(!Path::new(&format!("/proc/{pid}")).exists());
+        }
     }
+}
+
+#[tokio::test]
+async fn a_worker_is_lost_with_its_enclosure() {
+    let dir = tempfile::tempdir().unwrap();
+    let workers = worker_of(Class::Scoped, dir.path(), "read-file").await;
+    let mut lost = workers.lost();
+    let enclosure = workers.enclosure().unwrap().pidfd();
+    enclosure.signal(nix::sys::signal::Signal::SIGKILL).unwrap();
+    let lost = lost.wait_for(Option::is_some).await.unwrap().clone().unwrap();
+    assert_eq!(lost.diagnostic().code().as_str(), "E-RUN-065");
+    let pid = lost.pid;
+    tokio::time::timeout(LONG, async {
+        while Path::new(&format!("/proc/{pid}")).exists() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await
+    .expect("the worker is gone");
     workers.close().await;
 }
 
@@ -224,7 +275,8 @@ async fn a_worker_under_advisory_runs_its_artifacts_as_one_without_a_class_does(
 async fn a_library_that_is_none_keeps_the_worker_from_starting() {
     let mut library = tempfile::tempfile().unwrap();
     library.write_all(b"no library").unwrap();
-    let confinement = Confinement { library: library.into(), request: b"{}".to_vec(), fds: Vec::new() };
+    let confinement =
+        Confinement { library: library.into(), request: b"{}".to_vec(), fds: Vec::new(), own_root: false };
     let setup = WorkerSetup { confinement: Some(confinement), logs: None };
     let workers = WorkerSet::with_program(env!("CARGO_BIN_EXE_mur"));
     let error = workers.start(Kind::Tools, setup).await.unwrap_err().to_string();

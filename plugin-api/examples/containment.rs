@@ -3,7 +3,8 @@
 #![allow(unsafe_code)]
 
 use mur_plugin_api::{
-    About, BackendInfo, ContainmentBackend, ErrorKind, HostReport, NoEnclosure, PluginError, export_plugin,
+    About, BackendInfo, ContainmentBackend, ErrorKind, HostReport, NoEnclosure, PluginError, ProfileRequest,
+    export_plugin,
 };
 
 struct Least;
@@ -34,19 +35,14 @@ impl ContainmentBackend for Least {
     }
 
     fn enter(request: &[u8], _fds: &[i32]) -> Result<(), PluginError> {
-        let request: serde_json::Value =
-            serde_json::from_slice(request).map_err(|error| PluginError::new(ErrorKind::Invalid, error.to_string()))?;
         // A request that does not say what this needs confines nothing, so it is an error.
-        let number = |key: &str| {
-            let missing = || PluginError::new(ErrorKind::Invalid, format!("the request names no {key}"));
-            request[key].as_u64().ok_or_else(missing)
-        };
-        let (open_files, file_size) = (number("open_files")?, number("file_size")?);
+        let ProfileRequest { limits, .. } =
+            serde_json::from_slice(request).map_err(|error| PluginError::new(ErrorKind::Invalid, error.to_string()))?;
         // SAFETY: plain integers.
         check("no new privileges", unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) })?;
         limit("core dumps", libc::RLIMIT_CORE, 0)?;
-        limit("open files", libc::RLIMIT_NOFILE, open_files)?;
-        limit("file size", libc::RLIMIT_FSIZE, file_size)
+        limit("open files", libc::RLIMIT_NOFILE, limits.open_files)?;
+        limit("file size", libc::RLIMIT_FSIZE, limits.file_size)
     }
 }
 

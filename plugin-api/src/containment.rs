@@ -10,7 +10,7 @@ use std::time::Duration;
 use abi_stable::StableAbi;
 use abi_stable::prefix_type::WithMetadata;
 use abi_stable::staticref;
-use abi_stable::std_types::{RResult, RSlice, RStr, RString, RVec};
+use abi_stable::std_types::{ROption, RResult, RSlice, RStr, RString, RVec};
 
 use crate::error::{ErrorKind, PluginError, guarded};
 use crate::module::{About, Handle, Named, PluginDescription, root_module};
@@ -27,26 +27,50 @@ pub struct BackendInfo {
     pub needs: RString,
 }
 
+/// Why something cannot be had on this host: the step that failed, and the one thing to do about it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, StableAbi)]
+#[repr(C)]
+pub struct Shortfall {
+    /// A word for the cause, for records and machines.
+    pub blocker: RString,
+    /// The step that failed.
+    pub step: RString,
+    /// Its error number; 0 when there is none.
+    pub errno: i32,
+    /// What it means, one sentence.
+    pub cause: RString,
+    /// One remedy.
+    pub remedy: RString,
+}
+
 /// What a host can back, found by trying.
 #[derive(Clone, Debug, PartialEq, Eq, StableAbi)]
 #[repr(C)]
 pub struct HostReport {
-    /// Whether the class can be had here.
-    pub backed: bool,
-    /// The step that failed; empty when backed.
-    pub step: RString,
-    /// Its error number; 0 when backed or when there is none.
-    pub errno: i32,
-    /// One remedy; empty when backed.
-    pub remedy: RString,
+    /// Why the class cannot be had here.
+    pub class: ROption<Shortfall>,
+    /// Why a session cannot have namespaces of its own here; a capsule whose processes need them is refused.
+    pub namespaces: ROption<Shortfall>,
+    /// Why a session cannot have a cgroup scope here; likewise.
+    pub scope: ROption<Shortfall>,
     /// Readings worth recording, as one JSON object.
     pub readings: RString,
 }
 
 impl HostReport {
-    /// A host that backs the class.
+    /// A host that backs the class and whatever a session needs for it.
     pub fn backed() -> Self {
-        Self { backed: true, step: RString::new(), errno: 0, remedy: RString::new(), readings: "{}".into() }
+        Self { class: ROption::RNone, namespaces: ROption::RNone, scope: ROption::RNone, readings: "{}".into() }
+    }
+
+    /// Whatever is short.
+    pub fn shortfalls(&self) -> impl Iterator<Item = &Shortfall> {
+        [&self.class, &self.namespaces, &self.scope].into_iter().filter_map(|short| short.as_ref().into_option())
+    }
+
+    /// Whether the class can be had here.
+    pub fn is_backed(&self) -> bool {
+        self.class.is_none()
     }
 }
 
@@ -98,17 +122,18 @@ pub trait ContainmentBackend: Send + Sized + 'static {
     /// Tries what the class needs on this host, without leaving a trace in this process.
     fn probe(&self) -> Result<HostReport, PluginError>;
 
-    /// Makes what a session shares; the request is one JSON object.
+    /// Makes what a session shares; the request is an [`EnclosureRequest`](crate::EnclosureRequest) as JSON.
     fn open(&self, request: &[u8]) -> Result<Self::Enclosure, PluginError>;
 
     /// Confines the calling, single-threaded process for good, or fails: nothing runs half confined. May return in a forked
-    /// child. The request is one JSON object or a [`Profile`]'s bytes; the descriptors belong to the caller.
+    /// child. Request and descriptors are a [`Profile`]'s; the descriptors belong to the caller.
     fn enter(request: &[u8], fds: &[i32]) -> Result<(), PluginError>;
 }
 
 /// What a session shares: namespaces, scope, root.
 pub trait Enclosure: Send + Sized + 'static {
-    /// Makes ready what one kind of process is confined with.
+    /// Makes ready what one kind of process is confined with; the request is a [`ProfileRequest`](crate::ProfileRequest)
+    /// as JSON.
     fn prepare(&mut self, request: &[u8]) -> Result<Profile, PluginError>;
     /// Starts a command, or says how; stdio are three descriptors of the caller's.
     fn spawn(&mut self, profile: &Profile, command: &[u8], stdio: [i32; 3]) -> Result<Spawned, PluginError>;
@@ -120,21 +145,17 @@ pub trait Enclosure: Send + Sized + 'static {
     fn close(&mut self, within: Duration) -> Result<(), PluginError>;
 }
 
-/// For a class that shares nothing in a session: every request for more is refused.
+/// For a class that shares nothing in a session: `enter` gets the profile's request as it is, and commands are refused.
 #[derive(Debug)]
 pub struct NoEnclosure;
 
-fn no_enclosure<T>() -> Result<T, PluginError> {
-    Err(PluginError::new(ErrorKind::Unsupported, "this class makes no enclosure"))
-}
-
 impl Enclosure for NoEnclosure {
-    fn prepare(&mut self, _request: &[u8]) -> Result<Profile, PluginError> {
-        no_enclosure()
+    fn prepare(&mut self, request: &[u8]) -> Result<Profile, PluginError> {
+        Ok(Profile { request: request.to_vec().into(), fds: RVec::new() })
     }
 
     fn spawn(&mut self, _profile: &Profile, _command: &[u8], _stdio: [i32; 3]) -> Result<Spawned, PluginError> {
-        no_enclosure()
+        Err(PluginError::new(ErrorKind::Unsupported, "this class makes no enclosure"))
     }
 
     fn network(&mut self) -> Result<Vec<i32>, PluginError> {

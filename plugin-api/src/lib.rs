@@ -23,6 +23,7 @@ pub mod error;
 pub mod header;
 pub mod lock;
 pub mod module;
+pub mod request;
 pub mod signature;
 pub mod sink;
 pub mod store;
@@ -30,11 +31,12 @@ pub mod store;
 pub use class::Class;
 pub use containment::{
     BackendInfo, BackendObject, ContainmentBackend, Enclosure, EnclosureObject, HostReport, NoEnclosure, Profile,
-    Spawned, Usage,
+    Shortfall, Spawned, Usage,
 };
 pub use error::{ErrorKind, PluginError, initialise};
 pub use header::{HeaderInfo, Kind, PluginHeader};
 pub use module::{About, Named, PluginDescription};
+pub use request::{Access, EnclosureRequest, Grant, ProcessKind, ProcessLimits, ProfileRequest, ScopeLimits};
 pub use sink::{SessionHeader, SinkObject, TraceSink};
 pub use store::{ArtifactStore, ReaderObject, StoreInfo, StoreObject, StoredEntry};
 

@@ -212,17 +212,20 @@ fn a_lost_tools_worker_ends_the_run_with_its_records() {
     assert_eq!(trace.one("session_end")["exit_status"], "failed");
 }
 
-/// The process that runs `mur __guest-worker <kind>` under a session.
+/// The process that runs `mur __guest-worker <kind>` under a session: the child of its relay.
 fn worker_of(session: u32, kind: &str) -> i32 {
+    let relay = worker_below(i32::try_from(session).expect("a pid"), kind).expect("the session has that worker");
+    worker_below(relay, kind).expect("a relay has its worker")
+}
+
+fn worker_below(above: i32, kind: &str) -> Option<i32> {
     let entries = std::fs::read_dir("/proc").expect("/proc").flatten();
-    let found = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok()).find(|pid| {
+    let mut found = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    found.find(|pid| {
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         let parent = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1)).map(str::to_owned);
-        words.contains(&&b"__guest-worker"[..])
-            && words.contains(&kind.as_bytes())
-            && parent == Some(session.to_string())
-    });
-    found.expect("the session has that worker")
+        words.contains(&&b"__guest-worker"[..]) && words.contains(&kind.as_bytes()) && parent == Some(above.to_string())
+    })
 }

@@ -24,7 +24,7 @@ fn after(home: &Home, first: &str) -> Output {
 fn small_limits_do_not_stop_a_launch() {
     let home = Home::new();
     standard(&home, &worker());
-    after(&home, "ulimit -n 40").expect(0);
+    after(&home, "ulimit -n 64").expect(0);
     after(&home, "ulimit -v 2000000").expect(0);
 }
 
@@ -40,7 +40,7 @@ fn too_few_descriptors_have_one_code_that_names_the_limit_and_what_is_needed() {
     };
     let session = "run --capsule local/worker --capsule-version 1.0.0 --task x";
     // Below four the system's loader cannot start any program.
-    for limit in (4..40).step_by(3) {
+    for limit in (4..64).step_by(5) {
         for command in ["run --roster --task x", session] {
             let refused = limited(limit, command).refused("E-IO-002");
             let wanted = format!("at most {limit} files may be open at once here");

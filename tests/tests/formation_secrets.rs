@@ -99,9 +99,16 @@ fn a_worker_has_an_empty_environment_and_nothing_inherited() {
     let formation = Launched::open(&home);
     let door = formation.door(&home);
     door.ended(&door.send("one"));
+    // A worker proper is the child of its relay, which keeps nothing at all.
+    let parents = proc::parents();
+    let of_relay = |pid: &i32| {
+        let parent = parents.iter().find(|(child, _)| child == pid).map(|(_, parent)| *parent);
+        parent.is_some_and(|parent| proc::command_line(parent).contains("__guest-worker"))
+    };
     let workers: Vec<i32> = proc::descendants(formation.launcher.pid())
         .into_iter()
         .filter(|pid| proc::command_line(*pid).contains("__guest-worker"))
+        .filter(of_relay)
         .collect();
     assert_eq!(workers.len(), 3, "a driver worker for each member");
     let mut libraries = 0;

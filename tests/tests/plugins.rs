@@ -85,7 +85,14 @@ fn the_first_party_plugins_are_listed_as_trusted_and_conform() {
         assert_eq!(one["first_party"], true, "{line}");
         names.push(format!("{} {}", one["kind"].as_str().unwrap(), one["name"].as_str().unwrap()));
     }
-    for name in ["store directory", "sink jsonl", "containment unconfined", "containment advisory"] {
+    for name in [
+        "store directory",
+        "sink jsonl",
+        "containment unconfined",
+        "containment advisory",
+        "containment scoped",
+        "containment sealed",
+    ] {
         assert!(names.iter().any(|known| known == name), "{names:?}");
     }
     let checked = world.mur(["plugin", "check"]).ok();

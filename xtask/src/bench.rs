@@ -21,6 +21,25 @@ use table::{Row, Table};
 /// How often each row is measured unless `--runs` says otherwise.
 const RUNS: usize = 10;
 
+/// Start costs of the classes.
+fn classes(table: &mut Table, measure: &std::path::Path, dist: &Dist, place: &Place) {
+    sh::say("enclosure and workers under each class");
+    let found = measured(measure, "classes", dist, place);
+    for (what, key, budget) in [
+        ("a session's enclosure, from its process's start", "enclosure", 4.0),
+        ("trying what the host backs of scoped", "probe", 4.0),
+        ("a worker under advisory, start to ready", "advisory", 6.0),
+        ("a worker under scoped, start to ready", "scoped", 6.0),
+        ("a worker under sealed, start to ready", "sealed", 8.0),
+    ] {
+        match &found {
+            Ok(found) => table.add(Row::new(what, "ms", budget, numbers(&found[key]))),
+            Err(fault) => table.add(Row::missing(what, "ms", budget, fault)),
+        }
+    }
+    table.add(Row::missing("a command under scoped / sealed", "ms", 0.0, "commands are not started yet"));
+}
+
 /// Measures and prints. The machine should be idle: the numbers are wall-clock.
 pub fn bench(arguments: &[&str]) -> Outcome {
     let mut runs = RUNS;
@@ -73,9 +92,12 @@ pub fn bench(arguments: &[&str]) -> Outcome {
             Err(fault) => table.add(Row::missing(what, unit, budget, &fault)),
         }
     }
-    for what in ["a session's enclosure", "a worker under scoped / sealed", "a command under scoped / sealed"] {
-        table.add(Row::missing(what, "ms", 0.0, "the classes scoped and sealed are not there yet"));
-    }
+    classes(&mut table, &measure, &dist, &place);
+    sh::say("a formation of 1 + 8 under scoped");
+    let times = place.formation(9)?.under("scoped").times(runs)?;
+    // One and a half times what an unconfined one may take.
+    let what = "formation of 1 + 8 under scoped, launch to the first model request";
+    table.add(Row::new(what, "ms", 300.0, times.iter().map(|time| time.0)));
     for (what, shape) in [
         ("admission, 1,000 members, reachability all (999,000 edges)", admission::Shape::All),
         ("admission, 1,000 members, 100,000 rule edges", admission::Shape::Rules),

@@ -8,7 +8,8 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::RawFd;
 
-use mur_containment_kernel::{Settings, deny_all};
+use mur_containment_kernel::deny_all;
+use mur_plugin_api::ProcessLimits;
 
 use crate::process::{fds, start};
 use crate::worker::engine::{self, Reservation};
@@ -74,7 +75,7 @@ fn run(mut args: impl Iterator<Item = std::ffi::OsString>) -> Result<(Vec<u8>, F
 /// Deny-all Landlock, seccomp and limits, whatever the class of the session. The filter holds on every kernel, so what an
 /// older kernel lacks of Landlock still leaves no path within reach.
 fn confine() -> Result<(), String> {
-    let settings = Settings {
+    let settings = ProcessLimits {
         open_files: MAX_FILES,
         file_size: MAX_FORM,
         cpu_seconds: Some(MAX_SECONDS),

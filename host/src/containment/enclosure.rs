@@ -1,7 +1,124 @@
-//! `mur __enclosure`: its place; the classes that use it come with `scoped` and `sealed`.
+//! `mur __enclosure`: the process that holds what a session shares.
+//!
+//! It loads the libraries it is handed, tries what the host can back, makes the enclosure and stays, single-threaded, in a
+//! process group of its own. When its connection ends, however the session ended, it ends everything inside the enclosure
+//! and removes what it made.
 
-/// Entry of the hidden subcommand: refuses until a class needs it.
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use mur_plugin_api::{BackendObject, Class, EnclosureObject, PluginError};
+
+use super::message::{Answer, Ask, DESCRIPTOR, Report, receive, send};
+use crate::diagnostics::output;
+use crate::process::fds;
+
+/// How long what is inside has to end once the session is gone.
+const CLOSING: Duration = Duration::from_secs(10);
+
+/// Entry of the hidden subcommand.
 pub fn main() -> u8 {
-    crate::diagnostics::output::stderr_line("mur __enclosure: no containment class of this build uses it");
-    1
+    match serve() {
+        Ok(()) => 0,
+        Err(why) => {
+            output::stderr_line(&format!("[mur __enclosure] {why}"));
+            1
+        }
+    }
+}
+
+struct Helper {
+    backends: BTreeMap<Class, BackendObject>,
+    enclosure: Option<EnclosureObject>,
+}
+
+fn serve() -> Result<(), String> {
+    if std::env::vars_os().next().is_some() {
+        return Err("mur __enclosure is started by mur itself".to_owned());
+    }
+    let socket = fds::adopt(DESCRIPTOR).map_err(|_| "descriptor 3 is not the connection to mur".to_owned())?;
+    std::env::set_current_dir("/").map_err(|error| format!("cannot enter /: {error}"))?;
+    let socket = UnixStream::from(socket);
+    let mut helper = Helper { backends: BTreeMap::new(), enclosure: None };
+    loop {
+        let (ask, handed) = match receive::<Ask>(&socket) {
+            Ok(Some(asked)) => asked,
+            // The session is gone, or no longer makes sense: the same end.
+            Ok(None) | Err(_) => break,
+        };
+        let (answer, fds) = match helper.answer(ask, handed) {
+            Ok(answered) => answered,
+            Err(why) => (Answer::Failed(why), Vec::new()),
+        };
+        let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
+        if send(&socket, &answer, &borrowed).is_err() {
+            break;
+        }
+    }
+    match helper.enclosure.take() {
+        Some(mut enclosure) => enclosure.close(CLOSING).map_err(|error| error.to_string()),
+        None => Ok(()),
+    }
+}
+
+impl Helper {
+    fn answer(&mut self, ask: Ask, handed: Vec<OwnedFd>) -> Result<(Answer, Vec<OwnedFd>), String> {
+        let done = |answer| Ok((answer, Vec::new()));
+        match ask {
+            Ask::Load(class) => {
+                let library = handed.into_iter().next().ok_or("a library was announced and did not come")?;
+                self.backends.insert(class, crate::plugins::load_backend(library)?);
+                done(Answer::Done)
+            }
+            Ask::Probe(class) => {
+                let backend = self.backend(class)?;
+                let mechanism = backend.info().map_err(|error| account(&error))?.mechanism;
+                let report = backend.probe().map_err(|error| account(&error))?;
+                done(Answer::Report(Box::new(Report::of(&mechanism, &report))))
+            }
+            Ask::Open(class, request) => {
+                if self.enclosure.is_some() {
+                    return Err("a session has one enclosure".to_owned());
+                }
+                let request = encode(&request)?;
+                self.enclosure = Some(self.backend(class)?.open(&request).map_err(|error| account(&error))?);
+                done(Answer::Done)
+            }
+            Ask::Prepare(request) => {
+                let request = encode(&request)?;
+                let profile = crate::plugins::prepare_profile(self.enclosure()?, &request);
+                let (bytes, fds) = profile.map_err(|error| account(&error))?;
+                Ok((Answer::Profile(bytes), fds))
+            }
+            Ask::Usage => {
+                let used = self.enclosure()?.usage().map_err(|error| account(&error))?;
+                done(Answer::Usage(used.memory, used.cpu_nanos, used.pids))
+            }
+            Ask::Close(within) => {
+                let closed = self.enclosure()?.close(Duration::from_millis(within));
+                closed.map_err(|error| account(&error))?;
+                done(Answer::Done)
+            }
+        }
+    }
+
+    fn backend(&mut self, class: Class) -> Result<&mut BackendObject, String> {
+        self.backends.get_mut(&class).ok_or_else(|| format!("no library of class '{class}' was loaded"))
+    }
+
+    fn enclosure(&mut self) -> Result<&mut EnclosureObject, String> {
+        self.enclosure.as_mut().ok_or_else(|| "no enclosure was opened".to_owned())
+    }
+}
+
+fn encode(request: &impl serde::Serialize) -> Result<Vec<u8>, String> {
+    serde_json::to_vec(request).map_err(|error| error.to_string())
+}
+
+/// A plugin's error on one line.
+fn account(error: &PluginError) -> String {
+    let panicked = if error.kind() == mur_plugin_api::ErrorKind::Panicked { "the library panicked: " } else { "" };
+    format!("{panicked}{}", error.message().replace('\n', " "))
 }

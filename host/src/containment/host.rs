@@ -2,26 +2,29 @@
 
 use std::fs;
 
+pub use mur_containment_kernel::probe::userns_grant;
+
+use super::Short;
 use crate::diagnostics::{Diagnostic, codes};
 
 /// Set by a launcher that has already told the operator about the host.
 pub const REPORTED: &str = "MURMUR_HOST_WARNINGS_REPORTED";
 
-/// How this host grants user namespaces to `mur`: `apparmor_absent`, `restriction_disabled_host_wide`,
-/// `profile_confining` or `withheld`.
-pub fn userns_grant() -> &'static str {
-    let enabled = is_on("/sys/module/apparmor/parameters/enabled");
-    if !enabled {
-        return "apparmor_absent";
-    }
-    let restricted = is_on("/sys/module/apparmor/parameters/restrict_unprivileged_userns")
-        || is_on("/proc/sys/kernel/apparmor_restrict_unprivileged_userns");
-    let confined = word("/proc/self/attr/current").is_some_and(|profile| profile.starts_with("mur-sealed"));
-    match (restricted, confined) {
-        (false, _) => "restriction_disabled_host_wide",
-        (true, true) => "profile_confining",
-        (true, false) => "withheld",
-    }
+/// Why a host does not back a class, with what it says of itself.
+pub fn reason(short: &Short) -> String {
+    format!("{} The probe's {}. {}", short.cause, short.failure(), readings())
+}
+
+/// What decides no refusal but explains many.
+pub fn readings() -> String {
+    let restriction = match userns_grant() {
+        "apparmor_absent" => "AppArmor not enabled",
+        "restriction_disabled_host_wide" => "kernel.apparmor_restrict_unprivileged_userns=0",
+        _ => "kernel.apparmor_restrict_unprivileged_userns=1",
+    };
+    let profile = word("/proc/self/attr/current").map(|text| text.split(" (").next().unwrap_or_default().to_owned());
+    let profile = profile.filter(|name| !name.is_empty()).unwrap_or_else(|| "not reported".to_owned());
+    format!("Host readings: {restriction}; AppArmor profile confining mur: {profile}.")
 }
 
 /// The warning about a host on which every program may make user namespaces (`W-SEC-013`).
@@ -43,10 +46,6 @@ pub fn warning_once() -> Option<Diagnostic> {
 /// Whether a launcher has already said what holds for the host as a whole.
 pub fn reported() -> bool {
     std::env::var_os(REPORTED).is_some_and(|value| value == "1")
-}
-
-fn is_on(path: &str) -> bool {
-    word(path).is_some_and(|text| matches!(text.as_str(), "Y" | "1"))
 }
 
 /// A kernel file's word, without its ends.

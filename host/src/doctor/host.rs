@@ -6,21 +6,50 @@ use std::path::Path;
 
 use super::Report;
 use crate::containment::host::{userns_grant, warning, word};
-use crate::containment::{Floors, class_in_force};
+use crate::containment::{Class, Prober};
 use crate::diagnostics::{Diagnostic, codes};
 use crate::paths::MurmurHome;
 
 /// The host blocks of a full check.
-pub(super) fn blocks(report: &mut Report) {
+pub(super) fn blocks(prober: &mut Prober<'_>, report: &mut Report) {
     app_armor(report);
     landlock(report);
-    let lines = match class_in_force(&Floors::default()) {
-        Ok(in_force) => vec![
-            format!("  this build backs at most: {}", in_force.host),
-            format!("  mechanism:                {}", in_force.enforcement_tier),
-        ],
-        Err(refusal) => vec![format!("  {}", refusal.message())],
-    };
+    classes(prober, report);
+}
+
+/// Which classes this host backs, and the one thing to do about what it does not.
+fn classes(prober: &mut Prober<'_>, report: &mut Report) {
+    let mut lines = Vec::new();
+    let mut shared = None;
+    for class in [Class::Sealed, Class::Scoped, Class::Advisory] {
+        match prober.report(class) {
+            Err(fault) => lines.push(format!("  {class}: cannot be asked — {}", fault.message())),
+            Ok(found) => {
+                match &found.class {
+                    None => lines.push(format!("  {class}: yes ({})", found.mechanism)),
+                    Some(short) => lines.extend([
+                        format!("  {class}: no — {} ({})", short.failure(), short.cause),
+                        format!("    do: {}", short.remedy),
+                    ]),
+                }
+                shared = Some(found);
+            }
+        }
+    }
+    lines.push("  unconfined: yes (nothing is held)".to_owned());
+    let shared = shared
+        .iter()
+        .flat_map(|found| [("session namespaces", &found.namespaces), ("session cgroup scope", &found.scope)]);
+    for (what, short) in shared {
+        match short {
+            None => lines.push(format!("  {what}: yes")),
+            Some(short) => lines.extend([
+                format!("  {what}: no — {} ({})", short.failure(), short.cause),
+                format!("    do: {}", short.remedy),
+                "    every class but unconfined needs it".to_owned(),
+            ]),
+        }
+    }
     report.block("Containment classes", lines);
 }
 

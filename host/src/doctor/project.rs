@@ -6,7 +6,7 @@ use super::{Report, artifacts, host, leftovers, models, roster};
 use crate::artifacts::lock::Lock;
 use crate::artifacts::store::Stores;
 use crate::config::Config;
-use crate::containment::{Floors, class_in_force};
+use crate::containment::{Floors, Prober, check_cgroup, check_namespaces, class_in_force};
 use crate::diagnostics::{Diagnostic, Result, codes};
 use crate::door::{CapsuleFacts, exposure_warning};
 use crate::egress::KeySource;
@@ -59,8 +59,11 @@ pub(super) fn check(
         report.count_warning(&format!("correct or remove it: {line}"));
     }
     gateways(&capsule, dir, &config, report);
-    predictions(&capsule, &config, report);
-    host::blocks(report);
+    let registry = Registry::new(&home, &config.plugins);
+    let mut prober = Prober::new(&registry);
+    predictions(&capsule, &config, &mut prober, report);
+    host::blocks(&mut prober, report);
+    drop(prober);
     host::murmur_home(&home, report);
     preopens(&capsule, report);
     if with_roster {
@@ -184,7 +187,7 @@ fn key(artifact: &str, key: &ApiKey, config: &Config, host: &HostEnvironment, re
 }
 
 /// What a launch would be refused for on this host or by this version.
-fn predictions(capsule: &Capsule, config: &Config, report: &mut Report) {
+fn predictions(capsule: &Capsule, config: &Config, prober: &mut Prober<'_>, report: &mut Report) {
     if let Err(refusal) = check_served(capsule) {
         report.prediction(&refusal);
     }
@@ -194,8 +197,14 @@ fn predictions(capsule: &Capsule, config: &Config, report: &mut Report) {
         workdir_exec: capsule.capabilities.filesystem.workdir_exec,
         ..Floors::default()
     };
-    match class_in_force(&floors) {
+    match class_in_force(&floors, &mut |class| prober.report(class)) {
         Ok(in_force) => {
+            if capsule.starts_processes() {
+                for refusal in [check_namespaces(&in_force).err(), check_cgroup(&in_force).err()].into_iter().flatten()
+                {
+                    report.prediction(&refusal);
+                }
+            }
             for warning in crate::containment::warnings(&in_force) {
                 report.warning(&warning);
             }

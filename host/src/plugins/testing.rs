@@ -9,11 +9,13 @@ use mur_plugin_api::lock::{self, Pin};
 use super::{Registry, Settings, catalog, trust};
 use crate::paths::MurmurHome;
 
-const LIBRARIES: [&str; 4] = [
+const LIBRARIES: [&str; 6] = [
     "libmur_store_directory.so",
     "libmur_sink_jsonl.so",
     "libmur_containment_unconfined.so",
     "libmur_containment_advisory.so",
+    "libmur_containment_scoped.so",
+    "libmur_containment_sealed.so",
 ];
 
 /// Where cargo puts the libraries.

@@ -1,10 +1,13 @@
-//! The worker's side: entering a class with the library `mur` handed over.
+//! Containment libraries from the descriptors `mur` hands over: entering a class in a worker, and the backend that a
+//! session's enclosure is made with.
+
+#![allow(unsafe_code)]
 
 use std::fs::File;
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
 use mur_plugin_api::containment::ContainmentModuleRef;
-use mur_plugin_api::{ErrorKind, Kind, elf};
+use mur_plugin_api::{BackendObject, EnclosureObject, ErrorKind, Kind, PluginError, elf};
 
 use super::library::{load_fd, module};
 
@@ -14,6 +17,40 @@ use super::library::{load_fd, module};
 ///
 /// May return in a forked child.
 pub fn enter_in_worker(library: BorrowedFd<'_>, request: &[u8], fds: &[RawFd]) -> Result<(), String> {
+    let (module, about) = load(library)?;
+    module.enter()(request.into(), fds.into()).into_result().map_err(|error| about.fault(&error))
+}
+
+/// In a session's enclosure: loads a library and makes its backend. The descriptor stays open, as a further library must
+/// not be opened under its number.
+pub fn load_backend(library: OwnedFd) -> Result<BackendObject, String> {
+    let (module, about) = load(library.as_fd())?;
+    let _ = library.into_raw_fd();
+    module.open()("{}".into()).into_result().map_err(|error| about.fault(&error))
+}
+
+/// In a session's enclosure: makes a profile ready, its descriptors owned.
+pub fn prepare_profile(
+    enclosure: &mut EnclosureObject,
+    request: &[u8],
+) -> Result<(Vec<u8>, Vec<OwnedFd>), PluginError> {
+    let profile = enclosure.prepare(request)?;
+    // SAFETY: by the interface a profile's descriptors belong to whoever asked for it.
+    let fds = profile.fds.iter().map(|fd| unsafe { OwnedFd::from_raw_fd(*fd) }).collect();
+    Ok((profile.request.into_vec(), fds))
+}
+
+/// How a library is named in what it is blamed for.
+struct About(String);
+
+impl About {
+    fn fault(&self, error: &PluginError) -> String {
+        let panicked = if error.kind() == ErrorKind::Panicked { "it panicked: " } else { "" };
+        format!("{}: {panicked}{}", self.0, error.message().replace('\n', " "))
+    }
+}
+
+fn load(library: BorrowedFd<'_>) -> Result<(ContainmentModuleRef, About), String> {
     let file = library.try_clone_to_owned().map(File::from).map_err(|error| format!("the library: {error}"))?;
     let size = file.metadata().map_err(|error| format!("the library: {error}"))?.len();
     let info = elf::read_header(&file, size).map_err(|error| format!("the library {error}"))?;
@@ -21,11 +58,8 @@ pub fn enter_in_worker(library: BorrowedFd<'_>, request: &[u8], fds: &[RawFd]) -
     if info.kind != Kind::Containment || !info.is_accepted() {
         return Err(format!("{} plugin '{}' serves no containment class this mur can enter", info.kind, info.name));
     }
-    let about = |why: String| format!("containment plugin '{}' {}: {why}", info.name, info.version);
-    let root = load_fd(library.as_raw_fd()).map_err(|fault| about(fault.line()))?;
-    let module: ContainmentModuleRef = module(root).map_err(|fault| about(fault.line()))?;
-    module.enter()(request.into(), fds.into()).into_result().map_err(|error| {
-        let panicked = if error.kind() == ErrorKind::Panicked { "it panicked: " } else { "" };
-        about(format!("{panicked}{}", error.message().replace('\n', " ")))
-    })
+    let about = About(format!("containment plugin '{}' {}", info.name, info.version));
+    let root = load_fd(library.as_raw_fd()).map_err(|fault| format!("{}: {}", about.0, fault.line()))?;
+    let module: ContainmentModuleRef = module(root).map_err(|fault| format!("{}: {}", about.0, fault.line()))?;
+    Ok((module, about))
 }

@@ -6,8 +6,9 @@ use crate::diagnostics::{Diagnostic, Result, codes};
 
 /// For a command that starts nothing: standard streams, an event loop, the plugins' libraries and locks, a file or two.
 pub const COMMAND: u64 = 20;
-/// For one session: some twenty when idle, its workers' connections and pipes, a few clients of its door.
-pub const SESSION: u64 = 40;
+/// For one session: some twenty when idle, a dozen for the confinement of each worker while it starts, its workers'
+/// connections and pipes, a few clients of its door.
+pub const SESSION: u64 = 64;
 
 /// For the launcher of so many members: each keeps a lifeline, a channel, a pidfd and a pipe.
 pub fn for_members(count: usize) -> u64 {

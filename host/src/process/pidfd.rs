@@ -83,11 +83,33 @@ impl Pidfd {
         nix::sys::signal::killpg(nix::unistd::Pid::from_raw(self.pid), signal).map_err(io::Error::from)
     }
 
+    /// The process itself, from inside.
+    pub fn of_self() -> io::Result<Self> {
+        Self::open(i32::try_from(std::process::id()).unwrap_or_default())
+    }
+
+    /// From a pidfd received over a socket; its number is read from the kernel, as this process sees it.
+    pub fn received(fd: OwnedFd) -> io::Result<Self> {
+        let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd()))?;
+        let pid = info.lines().find_map(|line| line.strip_prefix("Pid:")).and_then(|pid| pid.trim().parse().ok());
+        // -1 is a process that has ended, 0 one that is out of sight; a file that is no pidfd has no such line.
+        match pid.filter(|pid| *pid > 0) {
+            Some(pid) => Ok(Self { fd, pid }),
+            None => Err(io::Error::from_raw_os_error(libc::ESRCH)),
+        }
+    }
+
     /// Whether the process has ended (reaped or not), without waiting.
     pub fn has_ended(&self) -> bool {
+        self.has_ended_within(std::time::Duration::ZERO)
+    }
+
+    /// Whether the process ends within a time (or has); blocks for as long.
+    pub fn has_ended_within(&self, time: std::time::Duration) -> bool {
         let mut poll = libc::pollfd { fd: self.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: one valid pollfd, no waiting.
-        let ready = unsafe { libc::poll(&raw mut poll, 1, 0) };
+        let millis = i32::try_from(time.as_millis()).unwrap_or(i32::MAX);
+        // SAFETY: one valid pollfd.
+        let ready = unsafe { libc::poll(&raw mut poll, 1, millis) };
         ready > 0 && poll.revents != 0
     }
 

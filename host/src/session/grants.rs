@@ -6,8 +6,8 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use crate::containment::InForce;
 use crate::containment::host::userns_grant;
+use crate::containment::{Class, InForce};
 use crate::manifest::{Capsule, Role};
 use crate::paths::MurmurHome;
 
@@ -22,7 +22,9 @@ const ROUTES: [&str; 6] = ["shell", "plan-shell-steps", "native-tools", "wasm-to
 /// The object, its keys in their order.
 pub fn effective(capsule: &Capsule, in_force: &InForce, home: &MurmurHome, work_root: &Path) -> Value {
     let mut object = Map::new();
-    for part in [containment(in_force), capabilities(capsule), exports(capsule, home), places(home, work_root)] {
+    for part in
+        [containment(in_force), capabilities(capsule), exports(capsule, home), places(in_force, home, work_root)]
+    {
         if let Value::Object(part) = part {
             object.extend(part);
         }
@@ -31,18 +33,18 @@ pub fn effective(capsule: &Capsule, in_force: &InForce, home: &MurmurHome, work_
 }
 
 fn containment(in_force: &InForce) -> Value {
-    let tier = in_force.enforcement_tier;
+    let tier = in_force.enforcement_tier();
     let routes: Vec<Value> = ROUTES.iter().map(|route| json!({ "route": route, "mechanism": tier })).collect();
     json!({
         "declared_containment": in_force.declared.as_str(),
         "achieved_containment": in_force.achieved.as_str(),
-        "host_containment": in_force.host.as_str(),
+        "host_containment": in_force.host.map_or("not-probed", Class::as_str),
         "floor_met": in_force.achieved >= in_force.declared,
         "enforcement_tier": tier,
         "mechanism_covers": ["shell", "plan-shell-steps", "native-tools"],
         "routes": routes,
         "userns_grant": userns_grant(),
-        "landlock_abi": null,
+        "landlock_abi": in_force.report.as_ref().and_then(|report| report.landlock_abi),
     })
 }
 
@@ -86,13 +88,22 @@ fn exports(capsule: &Capsule, home: &MurmurHome) -> Value {
     })
 }
 
-fn places(home: &MurmurHome, work_root: &Path) -> Value {
+fn places(in_force: &InForce, home: &MurmurHome, work_root: &Path) -> Value {
+    let restriction = match in_force.class {
+        Class::Sealed => "absent",
+        Class::Scoped => "enforced",
+        Class::Advisory | Class::Unconfined => "advisory",
+    };
     let records = home.records_group(work_root).join(SESSION);
     let runtime = home.sessions().join(SESSION).join("runtime");
-    let unheld = "no kernel mechanism holds commands under this class";
+    let unheld = match in_force.class {
+        Class::Sealed | Class::Scoped => "no command is started by this version",
+        Class::Advisory | Class::Unconfined => "no kernel mechanism holds commands under this class",
+    };
+    let not_protected = if in_force.class >= Class::Scoped { Vec::new() } else { vec![unheld] };
     json!({
         "io_max": { "status": "not-required", "declared_bytes_per_sec": null, "reason": null },
-        "filesystem_boundary": { "restriction": "advisory", "not_protected": [unheld] },
+        "filesystem_boundary": { "restriction": restriction, "not_protected": not_protected },
         "runtime_dir": held(&runtime, unheld),
         "records_dir": held(&records, unheld),
         "temp_dir": {
@@ -183,11 +194,12 @@ fn runtime_writes(capsule: &Capsule) -> Vec<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::containment::{Class, Floors, class_in_force};
+    use crate::containment::{Floors, class_in_force};
 
     #[test]
     fn every_key_stands_in_its_order() {
-        let in_force = class_in_force(&Floors { flag: Some(Class::Advisory), ..Floors::default() }).unwrap();
+        let mut probe = |_| Ok(crate::containment::Report::default());
+        let in_force = class_in_force(&Floors::default(), &mut probe).unwrap();
         let capsule = Capsule {
             name: "c".into(),
             version: "1".into(),

@@ -30,6 +30,7 @@ use crate::door::{self, CapsuleFacts, Door, DoorConfig, ExportedFiles};
 use crate::egress::{Egress, Peers};
 use crate::ids::SessionId;
 use crate::manifest::{Acceptance, Conversation, Role};
+use crate::paths::make_private;
 use crate::plugins::SessionHeader;
 use crate::records::running;
 use crate::trace::records::Retention;
@@ -172,6 +173,15 @@ impl Made {
         let written = runtime.write(crate::manifest::FILE_NAME, &plan.manifest);
         written.map_err(|error| not_written(&dirs.runtime, &error))?;
         Ok(Self { session, dirs, runtime, work_made })
+    }
+}
+
+impl Made {
+    /// A folder of the session's own in its records directory, made when it is first needed.
+    fn private(&self, name: &str) -> Result<PathBuf> {
+        let path = self.dirs.records.join(name);
+        make_private(&path).map_err(|error| not_written(&path, &error))?;
+        Ok(path)
     }
 }
 

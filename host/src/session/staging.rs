@@ -33,7 +33,7 @@ use super::request::RunRequest;
 use crate::artifacts::Forms;
 use crate::artifacts::lock::Lock;
 use crate::artifacts::store::Stores;
-use crate::containment::{self, Class, Floors, InForce, class_in_force, parse_flag};
+use crate::containment::{self, Class, Floors, Helper, InForce, Report, check_cgroup, class_in_force, parse_flag};
 use crate::credentials::channel::Membership;
 use crate::diagnostics::{Diagnostic, Result, codes, output};
 use crate::ids::{ContextId, FormationId, SessionId};
@@ -69,6 +69,8 @@ pub struct Plan {
     pub host: HostEnvironment,
     /// The class in force.
     pub in_force: InForce,
+    /// Holds the session's enclosure once it is opened; none under `unconfined`.
+    pub helper: Option<Helper>,
     /// The checked library of that class.
     pub confinement: OwnedFd,
     /// Every artifact of the manifest.
@@ -125,6 +127,7 @@ pub fn plan(request: RunRequest, joined: Joined, loaded: Loaded) -> Result<Plan>
         host,
         warnings: said,
         in_force,
+        helper,
         place,
         resumed,
     } = loaded;
@@ -135,6 +138,9 @@ pub fn plan(request: RunRequest, joined: Joined, loaded: Loaded) -> Result<Plan>
         None => Stores::open(&joined.home, project.as_deref(), &config, &mut registry)?,
     };
     let parts = artifacts::resolve(&capsule, &source, &stores, Forms::open(&joined.home, Some(place.root())))?;
+    if capsule.starts_processes() {
+        check_cgroup(&in_force)?;
+    }
     let driver = driver::choose(&capsule, &parts.parts, &mut warnings)?;
     let networks = network::plan(&capsule, &parts.parts, &config, &joined.home, &host, &mut warnings)?;
     let prompt = source.prompt(&capsule, &request, &parts.parts)?;
@@ -175,6 +181,7 @@ pub fn plan(request: RunRequest, joined: Joined, loaded: Loaded) -> Result<Plan>
         machine_tokens_per_day: config.machine_tokens_per_day,
         host,
         in_force,
+        helper,
         confinement,
         parts: parts.parts,
         driver,
@@ -192,15 +199,22 @@ pub fn plan(request: RunRequest, joined: Joined, loaded: Loaded) -> Result<Plan>
 }
 
 /// The class in force for a launch.
-fn class_of(request: &RunRequest, capsule: &Capsule, config: Option<Class>, inside: bool) -> Result<InForce> {
+fn class_of(
+    request: &RunRequest,
+    capsule: &Capsule,
+    config: Option<Class>,
+    inside: bool,
+    probe: &mut dyn FnMut(Class) -> Result<Report>,
+) -> Result<InForce> {
     let flag = request.containment.as_deref().map(parse_flag).transpose()?;
-    class_in_force(&Floors {
+    let floors = Floors {
         manifest: capsule.capabilities.containment,
         config,
         flag,
         workdir_exec: capsule.capabilities.filesystem.workdir_exec,
         records_in_workdir: inside,
-    })
+    };
+    class_in_force(&floors, probe)
 }
 
 /// The warning of a member that may call others and cannot reach any door.

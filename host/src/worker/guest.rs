@@ -59,7 +59,7 @@ fn start(args: impl Iterator<Item = OsString>) -> Result<(), String> {
             return Err(why);
         }
     };
-    incoming.outgoing().send(&Up::Ready { version: protocol::VERSION, pid: std::process::id() });
+    incoming.outgoing().greet(&Up::Ready { version: protocol::VERSION, pid: std::process::id() });
     run::serve(kind, engine, incoming)
 }
 

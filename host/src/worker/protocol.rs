@@ -21,7 +21,7 @@ use crate::egress::{HttpError, PeerAnswer, PeerMessage, Timeouts};
 use wire::{Malformed, Wire, wire_enum, wire_struct};
 
 /// Raised with every change of a frame.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// The worker's end of the connection.
 pub const DESCRIPTOR: i32 = 3;
@@ -243,8 +243,9 @@ frames! {
         0 Hello { version: u32, die_with_parent: bool, small: bool, confined: bool, descriptors: u32, request: Bytes } max MAX_TEXT;
         /// A batch of descriptors.
         1 Descriptors { count: u32 } max ROOM;
-        /// An artifact: its machine code and then its folders come as descriptors.
-        2 Load { load: u32, id: String, full: String, preopens: Vec<(String, bool)>, env: Vec<(String, String)>, limits: CallLimits } max MAX_TEXT;
+        /// An artifact: its machine code and then its folders come as descriptors, apart from folders with a path, which
+        /// the worker opens in its own root.
+        2 Load { load: u32, id: String, full: String, preopens: Vec<(String, (bool, Option<Bytes>))>, env: Vec<(String, String)>, limits: CallLimits } max MAX_TEXT;
         /// A call of `murmur:tool/run`.
         3 Call { call: u64, artifact: String, data: Option<String>, log_path: Option<String>, env: Vec<(String, String)> } max MAX_DATA + MAX_TEXT;
         /// The call is no longer wanted.
@@ -267,7 +268,7 @@ frames! {
 frames! {
     /// What a worker sends.
     Up {
-        /// Confined, and holding nothing but stdio and the connection.
+        /// Confined, and holding nothing but stdio and the connection. The worker's own pidfd comes as a descriptor.
         0 Ready { version: u32, pid: u32 } max ROOM;
         /// It cannot start.
         1 Refused { reason: String } max MAX_REASON + ROOM;

@@ -12,16 +12,19 @@ mod traffic;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::sync::watch;
 
 use super::protocol::{Down, Fault, Frame, MAX_PREOPENS};
 use super::types::{
     ArtifactSpec, CallError, CallLimits, HostCalls, Kind, LostWorker, PreopenSource, ToolInput, ToolResult, WorkerSetup,
 };
+use crate::containment::Helper;
 use crate::diagnostics::Result;
+use crate::process::Pidfd;
 use calls::Worker;
 
 /// How long a worker has to load an artifact: milliseconds, unless it computes for another call.
@@ -35,6 +38,7 @@ pub struct WorkerSet {
 
 struct Inner {
     program: Option<PathBuf>,
+    enclosure: Option<Arc<Helper>>,
     workers: Mutex<HashMap<Kind, Arc<Worker>>>,
     /// Held while the worker of a kind is started, so that none is started twice.
     starting: [tokio::sync::Mutex<()>; Kind::ALL.len()],
@@ -51,7 +55,7 @@ impl Drop for Inner {
 
 impl Default for WorkerSet {
     fn default() -> Self {
-        Self::of(None)
+        Self::of(None, None)
     }
 }
 
@@ -63,12 +67,34 @@ impl WorkerSet {
 
     /// A set whose workers run another file than this process's own: for tests, which are not `mur`.
     pub fn with_program(program: impl Into<PathBuf>) -> Self {
-        Self::of(Some(program.into()))
+        Self::of(Some(program.into()), None)
     }
 
-    fn of(program: Option<PathBuf>) -> Self {
+    /// A set whose workers enter an enclosure, which closes with it. When the enclosure ends before, they are lost.
+    pub fn within(enclosure: Helper) -> Self {
+        Self::of(None, Some(enclosure))
+    }
+
+    /// Both: for tests.
+    pub fn with_program_within(program: impl Into<PathBuf>, enclosure: Helper) -> Self {
+        Self::of(Some(program.into()), Some(enclosure))
+    }
+
+    fn of(program: Option<PathBuf>, enclosure: Option<Helper>) -> Self {
         let lost = watch::Sender::new(None);
-        Self { inner: Arc::new(Inner { program, workers: Mutex::default(), starting: Default::default(), lost }) }
+        let enclosure = enclosure.map(Arc::new);
+        let pidfd = enclosure.as_deref().map(Helper::pidfd);
+        let inner = Inner { program, enclosure, workers: Mutex::default(), starting: Default::default(), lost };
+        let set = Self { inner: Arc::new(inner) };
+        if let Some(pidfd) = pidfd {
+            tokio::spawn(watch_enclosure(pidfd, Arc::downgrade(&set.inner)));
+        }
+        set
+    }
+
+    /// The enclosure the workers enter.
+    pub fn enclosure(&self) -> Option<&Helper> {
+        self.inner.enclosure.as_deref()
     }
 
     /// Starts the worker of a kind and waits until it is confined and ready (`E-RUN-066`). A kind already started is
@@ -88,7 +114,7 @@ impl WorkerSet {
         self.worker(kind).is_some()
     }
 
-    /// The process id of a started worker (of its relay, where the class has one).
+    /// The process id of a started worker; of the worker itself, where it has a relay.
     pub fn pid(&self, kind: Kind) -> Option<i32> {
         self.worker(kind).map(|worker| worker.pid())
     }
@@ -105,12 +131,26 @@ impl WorkerSet {
         let mut fds = vec![compiled];
         let mut names = Vec::with_capacity(preopens.len());
         for preopen in preopens {
-            fds.push(match preopen.source {
-                PreopenSource::Directory(fd) => fd,
-                PreopenSource::Path(path) => start::open_folder(&path)
-                    .map_err(|error| CallError::Refused(format!("{}: {error}", path.display())))?,
-            });
-            names.push((preopen.guest, preopen.write));
+            let path = match preopen.source {
+                PreopenSource::Path(path) if worker.own_root() => {
+                    Some(Bytes::from(path.into_os_string().into_encoded_bytes()))
+                }
+                PreopenSource::Directory(_) if worker.own_root() => {
+                    return Err(CallError::Refused(
+                        "an open folder cannot be handed into a root of its own".to_owned(),
+                    ));
+                }
+                PreopenSource::Directory(fd) => {
+                    fds.push(fd);
+                    None
+                }
+                PreopenSource::Path(path) => {
+                    let opened = start::open_folder(&path);
+                    fds.push(opened.map_err(|error| CallError::Refused(format!("{}: {error}", path.display())))?);
+                    None
+                }
+            };
+            names.push((preopen.guest, (preopen.write, path)));
         }
         let (load, loaded) = worker.expect_load();
         let frame = Down::Load { load, id: id.clone(), full, preopens: names, env, limits };
@@ -150,7 +190,7 @@ impl WorkerSet {
         self.inner.lost.subscribe()
     }
 
-    /// Ends every worker and reaps it.
+    /// Ends every worker and reaps it, and closes the enclosure.
     pub async fn close(&self) {
         let workers: Vec<_> = {
             let mut workers = self.inner.workers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -162,6 +202,9 @@ impl WorkerSet {
         for worker in workers {
             worker.gone().await;
         }
+        if let Some(enclosure) = self.inner.enclosure.clone() {
+            let _ = tokio::task::spawn_blocking(move || enclosure.close()).await;
+        }
     }
 
     fn worker(&self, kind: Kind) -> Option<Arc<Worker>> {
@@ -170,6 +213,18 @@ impl WorkerSet {
 
     fn ready(&self, kind: Kind) -> std::result::Result<Arc<Worker>, CallError> {
         self.worker(kind).ok_or_else(|| CallError::Refused(format!("the {kind} worker has not been started")))
+    }
+}
+
+/// Loses the workers of a session whose enclosure ends while they are in use.
+async fn watch_enclosure(pidfd: Arc<Pidfd>, inner: Weak<Inner>) {
+    if pidfd.ended().await.is_err() {
+        return;
+    }
+    let Some(inner) = inner.upgrade() else { return };
+    let workers: Vec<_> = inner.workers.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
+    for worker in workers {
+        worker.lose(format!("the session's enclosure (pid {}) ended", pidfd.pid()));
     }
 }
 

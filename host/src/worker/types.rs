@@ -67,8 +67,11 @@ pub struct Confinement {
     pub library: OwnedFd,
     /// The request in the library's own form.
     pub request: Vec<u8>,
-    /// The descriptors the request speaks of, in its order: namespaces, scope, granted folders.
+    /// The descriptors the request speaks of, in its order: scope, namespaces, ruleset.
     pub fds: Vec<OwnedFd>,
+    /// Whether the worker gets a root of its own. A descriptor of a folder outside of it would lead back out, so such a
+    /// worker opens its folders itself, inside.
+    pub own_root: bool,
 }
 
 /// One artifact to load into a worker.

@@ -83,7 +83,7 @@ impl Place {
         let rules = json!([{"from": "lead", "to": names}]);
         let roster = json!({"roster_version": 1, "members": all, "reachability": rules});
         sh::write(&project.join("roster.yaml"), roster.to_string().as_bytes(), 0o644)?;
-        let formation = Formation { place: self, project, members };
+        let formation = Formation { place: self, project, members, class: "unconfined" };
         // The first launch compiles; what is measured is what every later one costs.
         formation.time()?;
         Ok(formation)
@@ -111,9 +111,16 @@ pub struct Formation<'a> {
     place: &'a Place,
     project: PathBuf,
     members: usize,
+    class: &'static str,
 }
 
 impl Formation<'_> {
+    /// The same under another class.
+    pub fn under(mut self, class: &'static str) -> Self {
+        self.class = class;
+        self
+    }
+
     /// Milliseconds to the first model request and to exit, of so many runs.
     pub fn times(&self, runs: usize) -> Outcome<Vec<(f64, f64)>> {
         (0..runs).map(|_| self.time()).collect()
@@ -143,7 +150,7 @@ impl Formation<'_> {
 
     fn launch(&self) -> Outcome<(Child, Asked)> {
         let mut command = self.place.command(&self.project);
-        command.args(["run", "--roster", "--json", "--containment", "unconfined", "--task", "say something"]);
+        command.args(["run", "--roster", "--json", "--containment", self.class, "--task", "say something"]);
         command.stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|fault| format!("mur: {fault}"))?;
         match self.place.provider.next() {

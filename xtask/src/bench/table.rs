@@ -87,7 +87,7 @@ impl Table {
             "", "median", "min", "max", "runs", "budget"
         );
         text.extend(self.0.iter().map(|row| row.text(width)));
-        text.push_str(&format!("\n{cores} cores; class unconfined; artifacts already compiled\n"));
+        text.push_str(&format!("\n{cores} cores; class unconfined unless named; artifacts already compiled\n"));
         text
     }
 }

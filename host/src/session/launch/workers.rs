@@ -2,35 +2,46 @@
 
 use std::time::Duration;
 
+use mur_plugin_api::{Access, EnclosureRequest, Grant, ProcessKind, ProfileRequest, ScopeLimits};
+
 use super::{Made, folders, guest_environment};
-use crate::containment::{WorkerLimits, worker_request};
+use crate::containment::{Class, Helper, Prepared, WorkerLimits};
 use crate::diagnostics::{Diagnostic, Result, codes};
 use crate::manifest::{Capsule, Limits, Role};
 use crate::session::staging::{Part, Plan};
-use crate::worker::{ArtifactSpec, CallError, CallLimits, Confinement, Kind, WorkerSet, WorkerSetup};
+use crate::worker::{
+    ArtifactSpec, CallError, CallLimits, Confinement, Kind, Preopen, PreopenSource, WorkerSet, WorkerSetup,
+};
 
-/// Starts a worker for each kind of artifact there is, all at once, and loads every artifact.
+/// Opens the session's enclosure, starts a worker for each kind of artifact there is, all at once, and loads every artifact.
 pub async fn start(plan: &mut Plan, made: &Made, url: &str) -> Result<WorkerSet> {
-    let workers = WorkerSet::new();
-    let needed: Vec<Kind> = [Kind::Driver, Kind::Tools]
-        .into_iter()
-        .filter(|kind| plan.parts.iter().any(|part| part.compiled.is_some() && kind_of(part) == *kind))
-        .collect();
+    let workers = match plan.helper.take() {
+        Some(helper) => WorkerSet::within(enclosure(plan, made, helper)?),
+        None => WorkerSet::new(),
+    };
+    let mut seen = Vec::with_capacity(plan.parts.len());
+    for part in &plan.parts {
+        seen.push(if part.compiled.is_some() { folders::of(plan, made, part)? } else { Vec::new() });
+    }
     let mut starting = Vec::new();
-    for kind in needed {
-        starting.push(workers.start(kind, setup(plan, made)?));
+    for kind in [Kind::Driver, Kind::Tools] {
+        let own = || plan.parts.iter().zip(&seen).filter(move |(part, _)| kind_of(part) == kind);
+        if own().any(|(part, _)| part.compiled.is_some()) {
+            let grants = grants(own().flat_map(|(_, folders)| folders));
+            starting.push(workers.start(kind, setup(plan, made, &workers, grants)?));
+        }
     }
     for started in futures_util::future::join_all(starting).await {
         started?;
     }
-    for index in 0..plan.parts.len() {
+    for (index, preopens) in seen.into_iter().enumerate() {
         let Some(compiled) = plan.parts[index].compiled.take() else { continue };
         let part = &plan.parts[index];
         let spec = ArtifactSpec {
             id: part.entry.bare().to_owned(),
             full: format!("{}@{}", part.entry.name, part.version),
             compiled: compiled.fd,
-            preopens: folders::of(plan, made, part)?,
+            preopens,
             env: guest_environment(plan, &made.session, url, part),
             limits: limits(&plan.capsule),
         };
@@ -45,6 +56,41 @@ pub async fn start(plan: &mut Plan, made: &Made, url: &str) -> Result<WorkerSet>
     Ok(workers)
 }
 
+/// Namespaces and scope of the session.
+fn enclosure(plan: &Plan, made: &Made, helper: Helper) -> Result<Helper> {
+    let resources = &plan.capsule.capabilities.resources;
+    let request = EnclosureRequest {
+        session: made.session.to_string(),
+        scope: ScopeLimits {
+            memory: resources.cgroup_memory_bytes,
+            pids: resources.cgroup_pids_max,
+            cpu_percent: resources.cgroup_cpu_percent,
+        },
+        ports: Vec::new(),
+        names: false,
+    };
+    helper.open(plan.in_force.class, request).map_err(|why| {
+        let message = format!("the session's enclosure could not be opened: {why}");
+        Diagnostic::new(codes::E_RUN_066, message).hint("nothing was run; 'mur doctor' says what this host can back")
+    })?;
+    Ok(helper)
+}
+
+/// What a kind of worker reaches: the folders of all its artifacts, and nothing else.
+fn grants<'a>(folders: impl Iterator<Item = &'a Preopen>) -> Vec<Grant> {
+    let mut grants: Vec<Grant> = Vec::new();
+    for folder in folders {
+        let PreopenSource::Path(path) = &folder.source else { continue };
+        let access = if folder.write { Access::Write } else { Access::Read };
+        match grants.iter_mut().find(|known| known.path == *path) {
+            Some(known) if folder.write => known.access = Access::Write,
+            Some(_) => {}
+            None => grants.push(Grant { path: path.clone(), access, required: true }),
+        }
+    }
+    grants
+}
+
 fn kind_of(part: &Part) -> Kind {
     match part.entry.runtime {
         Role::Driver => Kind::Driver,
@@ -53,15 +99,26 @@ fn kind_of(part: &Part) -> Kind {
     }
 }
 
-fn setup(plan: &Plan, made: &Made) -> Result<WorkerSetup> {
+fn setup(plan: &Plan, made: &Made, workers: &WorkerSet, grants: Vec<Grant>) -> Result<WorkerSetup> {
+    let failed = |why: String| Diagnostic::new(codes::E_RUN_066, format!("a worker cannot be confined: {why}"));
     // Every class is entered through its library, `unconfined` too: which one serves it is configuration.
-    let library = plan.confinement.try_clone().map_err(|error| {
-        Diagnostic::new(codes::E_RUN_066, format!("the containment library cannot be handed to a worker: {error}"))
-    })?;
+    let library = plan.confinement.try_clone().map_err(|error| failed(error.to_string()))?;
     let resources = &plan.capsule.capabilities.resources;
     let limits = WorkerLimits { open_files: resources.max_open_files, file_size: resources.max_file_size_bytes };
-    let request = worker_request(plan.in_force.class, &limits);
-    let confinement = Some(Confinement { library, request, fds: Vec::new() });
+    let sealed = plan.in_force.class == Class::Sealed;
+    let own = |name: &str| sealed.then(|| made.private(name)).transpose();
+    let request = ProfileRequest {
+        process: ProcessKind::Worker,
+        limits: limits.into(),
+        grants,
+        tmp: own("tmp")?,
+        home: own("home")?,
+    };
+    let Prepared { request, fds } = match workers.enclosure() {
+        Some(enclosure) => enclosure.prepare(request).map_err(failed)?,
+        None => Prepared { request: b"{}".to_vec(), fds: Vec::new() },
+    };
+    let confinement = Some(Confinement { library, request, fds, own_root: sealed });
     Ok(WorkerSetup { confinement, logs: Some(made.dirs.logs()) })
 }
 

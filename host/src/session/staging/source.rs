@@ -9,7 +9,7 @@ use crate::artifacts::name::LOCAL_SCOPE;
 use crate::artifacts::store::{Stores, Verified};
 use crate::artifacts::{ArtifactName, Digest, Lock, Version};
 use crate::config::Config;
-use crate::containment::{InForce, host};
+use crate::containment::{Helper, InForce, Prober, check_namespaces, host};
 use crate::diagnostics::{Diagnostic, Result, codes};
 use crate::ids::ContextId;
 use crate::manifest::{self, Acceptance, AfterTask, Capsule, Prompt};
@@ -50,6 +50,8 @@ pub struct Loaded {
     pub warnings: Vec<Diagnostic>,
     /// The class in force.
     pub in_force: InForce,
+    /// What was asked what the host backs, and will hold the session's enclosure; none under `unconfined`.
+    pub(super) helper: Option<Helper>,
     /// The work folder.
     pub place: WorkPlace,
     /// The session that is resumed.
@@ -91,9 +93,14 @@ pub fn load(request: &RunRequest, joined: &Joined) -> Result<Loaded> {
     check_flags(&capsule, request)?;
     let place = work_place(request, &source.dir)?;
     let inside = is_inside(&joined.home, place.root());
-    let in_force = class_of(request, &capsule, config.containment, inside)?;
+    let mut prober = Prober::new(&registry);
+    let in_force = class_of(request, &capsule, config.containment, inside, &mut |class| prober.report(class))?;
+    let helper = prober.into_helper();
     let search = std::env::var_os("PATH").unwrap_or_default();
     warnings.extend(commands::check(&capsule, in_force.declared, in_force.class, &search)?);
+    if capsule.starts_processes() {
+        check_namespaces(&in_force)?;
+    }
     warnings.extend(host::warning_once());
     if inside {
         warnings.push(Diagnostic::new(
@@ -114,6 +121,7 @@ pub fn load(request: &RunRequest, joined: &Joined) -> Result<Loaded> {
         host: variables,
         warnings,
         in_force,
+        helper,
         place,
         resumed,
     })

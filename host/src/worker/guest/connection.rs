@@ -2,12 +2,12 @@
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::super::protocol::{Decoder, Down, Frame, Up};
-use crate::process::fds;
+use crate::process::{Pidfd, fds};
 
 /// What one read takes at most.
 const READ: usize = 64 << 10;
@@ -96,6 +96,16 @@ impl Outgoing {
             // Callers keep within the bounds; a frame that does not is a fault of ours, and half a protocol is worse
             // than none.
             Err(error) => end(&format!("a frame cannot be sent: {error}")),
+        }
+    }
+
+    /// Sends the greeting, with this process's own pidfd: behind a relay `mur` has no other name for it.
+    pub(super) fn greet(&self, frame: &Up) {
+        let (Ok(bytes), own) = (frame.encode(), Pidfd::of_self().ok()) else { end("the greeting cannot be sent") };
+        let handed: Vec<BorrowedFd<'_>> = own.iter().map(AsFd::as_fd).collect();
+        match fds::send_with_fds(self.socket.as_fd(), &bytes, &handed) {
+            Ok(sent) => self.send_bytes(&bytes[sent..]),
+            Err(_) => end("mur is gone"),
         }
     }
 

@@ -56,9 +56,13 @@ impl Loader {
     }
 
     pub(super) fn load(&self, load: Load) -> Artifact {
-        let folders = load.folders.into_iter();
-        let folders = folders.map(|(fd, guest, write)| Folder { file: fd.into(), guest, write }).collect();
-        let linked = code::load(&self.engine, &load.code)
+        let (folders, opened) = match load.folders {
+            Ok(folders) => (folders, Ok(())),
+            Err(why) => (Vec::new(), Err(why)),
+        };
+        let folders = folders.into_iter().map(|(fd, guest, write)| Folder { file: fd.into(), guest, write }).collect();
+        let linked = opened
+            .and_then(|()| code::load(&self.engine, &load.code))
             .map_err(|why| Fault::Instantiate(reason(format!("{} cannot be loaded: {why}", load.full))))
             .and_then(|component| self.link(&component));
         Artifact { folders, env: load.env, limits: load.limits, linked }

@@ -1,7 +1,9 @@
 //! A worker at work: one thread reads the connection and ticks, one runs the artifacts.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -50,7 +52,7 @@ pub(super) struct Load {
     pub(super) id: String,
     pub(super) full: String,
     pub(super) code: OwnedFd,
-    pub(super) folders: Vec<(OwnedFd, String, bool)>,
+    pub(super) folders: Result<Vec<(OwnedFd, String, bool)>, String>,
     pub(super) env: Vec<(String, String)>,
     pub(super) limits: CallLimits,
 }
@@ -131,9 +133,20 @@ fn read(mut incoming: Incoming, shared: &Shared, jobs: &mpsc::Sender<Job>) -> Re
 fn route(frame: Down, incoming: &mut Incoming, shared: &Shared, jobs: &mpsc::Sender<Job>) -> Result<(), String> {
     let job = match frame {
         Down::Load { load, id, full, preopens, env, limits } => {
-            let mut fds = incoming.take_fds(1 + preopens.len())?.into_iter();
+            let handed = preopens.iter().filter(|(_, (_, path))| path.is_none()).count();
+            let mut fds = incoming.take_fds(1 + handed)?.into_iter();
             let code = fds.next().ok_or("a load without code")?;
-            let folders = fds.zip(preopens).map(|(fd, (guest, write))| (fd, guest, write)).collect();
+            let mut folders = Ok(Vec::with_capacity(preopens.len()));
+            for (guest, (write, path)) in preopens {
+                let opened = match path {
+                    Some(path) => open_folder(&path),
+                    None => fds.next().ok_or_else(|| "it did not come".to_owned()),
+                };
+                folders = folders.and_then(|mut all: Vec<(OwnedFd, String, bool)>| {
+                    all.push((opened.map_err(|why| format!("its folder '{guest}': {why}"))?, guest, write));
+                    Ok(all)
+                });
+            }
             Job::Load(Load { load, id, full, code, folders, env, limits })
         }
         Down::Call { call, artifact, data, log_path, env } => {
@@ -151,6 +164,13 @@ fn route(frame: Down, incoming: &mut Incoming, shared: &Shared, jobs: &mpsc::Sen
         }
     };
     jobs.try_send(job).map_err(|_| "more loads and calls at once than were agreed".to_owned())
+}
+
+/// Opens a folder in this worker's own root.
+fn open_folder(path: &[u8]) -> Result<OwnedFd, String> {
+    let flags = nix::fcntl::OFlag::O_RDONLY | nix::fcntl::OFlag::O_DIRECTORY | nix::fcntl::OFlag::O_CLOEXEC;
+    let path = std::path::Path::new(OsStr::from_bytes(path));
+    nix::fcntl::open(path, flags, nix::sys::stat::Mode::empty()).map_err(|error| error.to_string())
 }
 
 /// The running thread.

@@ -36,10 +36,21 @@ pub(super) struct Written {
     pub(super) fds: Vec<OwnedFd>,
 }
 
+/// What a worker is made of once it is ready.
+pub(super) struct Started {
+    pub(super) kind: Kind,
+    pub(super) pidfd: Arc<Pidfd>,
+    pub(super) inside: Option<Pidfd>,
+    pub(super) own_root: bool,
+}
+
 /// A started worker.
 pub(super) struct Worker {
     pub(super) kind: Kind,
     pidfd: Arc<Pidfd>,
+    /// The process that runs the code, where `pidfd` is its relay.
+    inside: Option<Pidfd>,
+    own_root: bool,
     state: Mutex<State>,
     lost: watch::Sender<Option<LostWorker>>,
     /// Set once the process is gone and reaped.
@@ -77,7 +88,8 @@ pub(super) struct Call {
 }
 
 impl Worker {
-    pub(super) fn new(kind: Kind, pidfd: Arc<Pidfd>, lost: watch::Sender<Option<LostWorker>>) -> Arc<Self> {
+    pub(super) fn new(started: Started, lost: watch::Sender<Option<LostWorker>>) -> Arc<Self> {
+        let Started { kind, pidfd, inside, own_root } = started;
         let state = State {
             queue: None,
             next: 1,
@@ -89,11 +101,24 @@ impl Worker {
             closing: false,
             tasks: Vec::new(),
         };
-        Arc::new(Self { kind, pidfd, state: Mutex::new(state), lost, gone: watch::Sender::new(false) })
+        Arc::new(Self {
+            kind,
+            pidfd,
+            inside,
+            own_root,
+            state: Mutex::new(state),
+            lost,
+            gone: watch::Sender::new(false),
+        })
     }
 
     pub(super) fn pid(&self) -> i32 {
-        self.pidfd.pid()
+        self.inside.as_ref().unwrap_or(&self.pidfd).pid()
+    }
+
+    /// Whether it runs in a root of its own.
+    pub(super) fn own_root(&self) -> bool {
+        self.own_root
     }
 
     /// Takes over what keeps the connection.
@@ -306,6 +331,9 @@ impl Worker {
     /// Kills the process and its group. Its reaping is the reader's.
     pub(super) fn kill(&self) {
         if !*self.gone.borrow() {
+            if let Some(inside) = &self.inside {
+                let _ = inside.signal(Signal::SIGKILL);
+            }
             let _ = self.pidfd.signal_group(Signal::SIGKILL);
             let _ = self.pidfd.signal(Signal::SIGKILL);
         }

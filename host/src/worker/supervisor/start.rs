@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use super::super::engine::Reservation;
 use super::super::protocol::{self, Decoder, Down, Frame, Up};
 use super::super::types::{Kind, LostWorker, WorkerSetup};
-use super::calls::Worker;
+use super::calls::{Started, Worker};
 use super::logs::Logs;
 use super::traffic;
 use crate::diagnostics::{Diagnostic, Result, codes};
@@ -28,6 +28,9 @@ const START_LIMIT: Duration = Duration::from_secs(30);
 /// How long a process that closed its connection has until it is killed.
 pub(super) const LAST_MOMENTS: Duration = Duration::from_secs(1);
 
+/// How the account of a composed root that could not be made begins.
+const SEALED_ROOT: &str = "sealed-root: ";
+
 /// Starts a worker and waits until it is ready.
 pub(super) async fn start(
     kind: Kind,
@@ -36,9 +39,15 @@ pub(super) async fn start(
     lost: watch::Sender<Option<LostWorker>>,
 ) -> Result<Arc<Worker>> {
     let failed = |why: String| {
-        Diagnostic::new(codes::E_RUN_066, format!("the {kind} worker could not be started: {why}"))
+        // A root that the probe could compose and the worker could not ends the session under a code of its own.
+        let (code, why) = match why.find(SEALED_ROOT) {
+            Some(at) => (codes::E_RUN_014, &why[at..]),
+            None => (codes::E_RUN_066, why.as_str()),
+        };
+        Diagnostic::new(code, format!("the {kind} worker could not be started: {why}"))
             .hint("nothing was run; 'mur doctor' says what this host can back")
     };
+    let own_root = setup.confinement.as_ref().is_some_and(|confinement| confinement.own_root);
     let logs = Logs::open(setup.logs.as_deref(), kind);
     let (socket, child) = spawn(kind, program).map_err(|error| failed(error.to_string()))?;
     let pidfd = Arc::new(child.pidfd);
@@ -46,10 +55,10 @@ pub(super) async fn start(
         tokio::spawn(logs.clone().follow(stream));
     }
     let mut decoder = Decoder::default();
-    let greeted = tokio::time::timeout(START_LIMIT, greet(&socket, setup, &mut decoder)).await;
+    let greeted = tokio::time::timeout(START_LIMIT, greet(&socket, pidfd.pid(), setup, &mut decoder)).await;
     let why = match greeted {
-        Ok(Ok(())) => {
-            let worker = Worker::new(kind, pidfd, lost);
+        Ok(Ok(inside)) => {
+            let worker = Worker::new(Started { kind, pidfd, inside, own_root }, lost);
             traffic::run(&worker, socket, decoder);
             return Ok(worker);
         }
@@ -117,7 +126,12 @@ impl From<io::Error> for Trouble {
     }
 }
 
-async fn greet(socket: &UnixStream, setup: WorkerSetup, decoder: &mut Decoder) -> std::result::Result<(), Trouble> {
+async fn greet(
+    socket: &UnixStream,
+    child: i32,
+    setup: WorkerSetup,
+    decoder: &mut Decoder,
+) -> std::result::Result<Option<Pidfd>, Trouble> {
     let (confined, request, handed) = match setup.confinement {
         Some(confinement) => {
             let mut handed = vec![confinement.library];
@@ -150,21 +164,29 @@ async fn greet(socket: &UnixStream, setup: WorkerSetup, decoder: &mut Decoder) -
     {
         return Err(error.into());
     }
-    match read_one(socket, decoder).await? {
-        Up::Ready { version: protocol::VERSION, .. } => Ok(()),
+    let (greeting, handed) = read_one(socket, decoder).await?;
+    match greeting {
+        // One that did not fork names the process that is known already.
+        Up::Ready { version: protocol::VERSION, .. } => {
+            let named = handed.into_iter().next().and_then(|fd| Pidfd::received(fd).ok());
+            Ok(named.filter(|named| named.pid() != child))
+        }
         Up::Ready { version, .. } => Err(Trouble::Broken(format!("it speaks version {version} of the protocol"))),
         Up::Refused { reason } => Err(Trouble::Refused(reason)),
         _ => Err(Trouble::Broken("it began with something other than its greeting".to_owned())),
     }
 }
 
-async fn read_one(socket: &UnixStream, decoder: &mut Decoder) -> std::result::Result<Up, Trouble> {
+async fn read_one(socket: &UnixStream, decoder: &mut Decoder) -> std::result::Result<(Up, Vec<OwnedFd>), Trouble> {
+    let mut handed = Vec::new();
     loop {
         let frame = decoder.next_frame().map_err(|error| Trouble::Broken(format!("it broke the protocol: {error}")))?;
         if let Some(frame) = frame {
-            return Ok(frame);
+            return Ok((frame, handed));
         }
-        if traffic::receive(socket, decoder).await? == 0 {
+        let (count, received) = traffic::receive(socket, decoder).await?;
+        handed.extend(received);
+        if count == 0 {
             return Err(Trouble::Broken("it closed its connection before it was ready".to_owned()));
         }
     }

@@ -1,7 +1,7 @@
 //! The connection of a worker as `mur` keeps it: one task writes, one reads and decides what each frame may do.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use tokio::net::UnixStream;
@@ -42,7 +42,7 @@ async fn read(worker: Arc<Worker>, socket: Arc<UnixStream>, mut decoder: Decoder
             Err(breach) => break format!("it broke the worker protocol: {breach}"),
         }
         match receive(&socket, &mut decoder).await {
-            Ok(0) => {
+            Ok((0, _)) => {
                 let half = if decoder.is_inside_frame() { " in the middle of a frame" } else { "" };
                 let how = worker.reap().await;
                 break format!("it {how}{half}");
@@ -57,8 +57,8 @@ async fn read(worker: Arc<Worker>, socket: Arc<UnixStream>, mut decoder: Decoder
     }
 }
 
-/// Reads once; zero is end of file. A worker has no descriptor to give: any it sends are closed.
-pub(super) async fn receive(socket: &UnixStream, decoder: &mut Decoder) -> io::Result<usize> {
+/// Reads once; zero is end of file. After its greeting a worker has no descriptor to give: any it sends are dropped.
+pub(super) async fn receive(socket: &UnixStream, decoder: &mut Decoder) -> io::Result<(usize, Vec<OwnedFd>)> {
     let mut buffer = vec![0; READ];
     let received = socket.async_io(tokio::io::Interest::READABLE, || {
         match fds::receive_with_fds(socket.as_fd(), &mut buffer) {
@@ -68,9 +68,9 @@ pub(super) async fn receive(socket: &UnixStream, decoder: &mut Decoder) -> io::R
             other => other,
         }
     });
-    let (count, _closed) = received.await?;
+    let (count, handed) = received.await?;
     decoder.push(&buffer[..count]);
-    Ok(count)
+    Ok((count, handed))
 }
 
 fn drain(worker: &Arc<Worker>, decoder: &mut Decoder) -> Result<(), String> {

@@ -1,50 +1,45 @@
-//! Containment class `advisory`: what any Linux host can give, with no kernel claim on files.
+//! Containment class `advisory`: what a Linux host without Landlock can give, with no kernel claim on files.
 //!
-//! A worker gets a process group of its own, no capability, no new privileges, limits on files and core dumps, no
-//! descriptor that survives an exec, and the system call filter. Landlock is never installed here: that is `scoped`.
+//! A worker runs in the session's namespaces and scope, with no capability, no new privileges, limits, and the system call
+//! filter. Landlock is never installed here: that is `scoped`.
 
-use mur_containment_kernel as kernel;
-use mur_plugin_api::{
-    About, BackendInfo, Class, ContainmentBackend, ErrorKind, HostReport, NoEnclosure, PluginError, export_plugin,
-};
+use mur_containment_kernel::enclosure::enter;
+use mur_containment_kernel::{KernelEnclosure, Tier, probe};
+use mur_plugin_api::{About, BackendInfo, ContainmentBackend, HostReport, PluginError, export_plugin};
 
 struct Advisory;
 
 impl ContainmentBackend for Advisory {
     const ABOUT: About = About {
-        summary: "own process group, no privileges, limits and a system call filter; no kernel claim on files",
+        summary: "namespaces, scope, no privileges, limits and a system call filter; no kernel claim on files",
         vendor: "murmur",
         config_schema: r#"{"type":"object","additionalProperties":false,"examples":[{}]}"#,
     };
-    type Enclosure = NoEnclosure;
+    type Enclosure = KernelEnclosure;
 
     fn new(_config: &str) -> Result<Self, PluginError> {
         Ok(Self)
     }
 
     fn info(&self) -> BackendInfo {
+        let tier = Tier::Advisory;
         BackendInfo {
-            class: Class::Advisory.as_str().into(),
-            mechanism: "seccomp-only".into(),
-            needs: "Linux 5.11 or newer with seccomp".into(),
+            class: tier.class().as_str().into(),
+            mechanism: tier.mechanism().into(),
+            needs: "Linux 5.11 with user, network and process namespaces, and a cgroup scope".into(),
         }
     }
 
     fn probe(&self) -> Result<HostReport, PluginError> {
-        Ok(HostReport::backed())
+        Ok(probe(Tier::Advisory))
     }
 
-    fn open(&self, _request: &[u8]) -> Result<NoEnclosure, PluginError> {
-        Ok(NoEnclosure)
+    fn open(&self, request: &[u8]) -> Result<KernelEnclosure, PluginError> {
+        KernelEnclosure::open(Tier::Advisory, request)
     }
 
-    fn enter(request: &[u8], _fds: &[i32]) -> Result<(), PluginError> {
-        let settings: kernel::Settings = serde_json::from_slice(request)
-            .map_err(|error| PluginError::new(ErrorKind::Invalid, format!("the request cannot be read: {error}")))?;
-        let absent = kernel::enter(kernel::ADVISORY_WORKER, &settings)
-            .map_err(|error| PluginError::new(ErrorKind::Failed, error.to_string()))?;
-        debug_assert!(absent.is_empty(), "no step of this class may be missing");
-        Ok(())
+    fn enter(request: &[u8], fds: &[i32]) -> Result<(), PluginError> {
+        enter(Tier::Advisory, request, fds)
     }
 }
 

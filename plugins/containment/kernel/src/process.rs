@@ -1,15 +1,14 @@
 //! Steps on the process itself: its group, descriptors, capabilities and limits.
 
 use std::io;
+use std::os::fd::RawFd;
 
-use crate::{Done, Settings};
+use mur_plugin_api::ProcessLimits;
 
-fn check(result: libc::c_int) -> io::Result<()> {
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
+use crate::step::{Done, check};
 
 /// Leads a process group of its own; already doing so is fine, as the leader of a session does.
-pub(crate) fn own_group(_settings: &Settings) -> io::Result<Done> {
+pub(crate) fn own_group() -> io::Result<Done> {
     // SAFETY: plain integers.
     if unsafe { libc::getpgrp() == libc::getpid() } {
         return Ok(Done::Enforced);
@@ -95,7 +94,7 @@ pub(crate) fn not_dumpable() -> io::Result<Done> {
 
 /// Sets every limit hard; one above the inherited hard limit is clamped to it. A write past the file size answers `EFBIG`
 /// to the one guest that made it, instead of a signal to the whole process.
-pub(crate) fn limits(settings: &Settings) -> io::Result<Done> {
+pub(crate) fn limits(settings: &ProcessLimits) -> io::Result<Done> {
     // SAFETY: ignoring a signal installs no handler.
     if unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) } == libc::SIG_ERR {
         return Err(io::Error::last_os_error());
@@ -120,5 +119,82 @@ fn limit(resource: libc::__rlimit_resource_t, soft: u64, above: u64) -> io::Resu
     let hard = soft.saturating_add(above).min(now.rlim_max);
     let new = libc::rlimit { rlim_cur: soft.min(hard), rlim_max: hard };
     // SAFETY: a valid structure.
-    check(unsafe { libc::setrlimit(resource, &raw const new) })
+    check(unsafe { libc::setrlimit(resource, &raw const new) })?;
+    Ok(())
+}
+
+/// No core dump of this process, whatever was asked otherwise.
+pub(crate) fn no_core() -> io::Result<()> {
+    limit(libc::RLIMIT_CORE, 0, 0)
+}
+
+/// A name for listings of processes.
+pub(crate) fn name(text: &std::ffi::CStr) {
+    // SAFETY: the kernel copies at most sixteen bytes of a terminated string.
+    unsafe { libc::prctl(libc::PR_SET_NAME, text.as_ptr()) };
+}
+
+/// Asks for SIGKILL at the parent's end, and makes sure that the parent had not ended before.
+pub(crate) fn die_with(parent: libc::pid_t) -> io::Result<Done> {
+    // SAFETY: plain integers.
+    check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) })?;
+    // SAFETY: no arguments.
+    if unsafe { libc::getppid() } == parent {
+        Ok(Done::Enforced)
+    } else {
+        Err(io::Error::from_raw_os_error(libc::ESRCH))
+    }
+}
+
+/// Whether the process can be looked into; needed only while its own id maps are written.
+pub(crate) fn set_dumpable(dumpable: bool) -> io::Result<()> {
+    // SAFETY: plain integers.
+    check(unsafe { libc::prctl(libc::PR_SET_DUMPABLE, libc::c_ulong::from(dumpable), 0, 0, 0) })?;
+    Ok(())
+}
+
+/// Closes every descriptor but one, which becomes number 0; for a process that needs nothing else.
+pub(crate) fn keep_only(fd: RawFd) -> io::Result<()> {
+    if fd != 0 {
+        // SAFETY: plain numbers; nothing in this process uses what they named.
+        check(unsafe { libc::dup2(fd, 0) })?;
+    }
+    // SAFETY: as above.
+    check(unsafe { libc::syscall(libc::SYS_close_range, 1_u32, u32::MAX, 0_u32) })?;
+    Ok(())
+}
+
+/// Leaves at once, without running anything that was registered for the end.
+pub(crate) fn leave(status: i32) -> ! {
+    // SAFETY: a status.
+    unsafe { libc::_exit(status) }
+}
+
+/// Forks a single-threaded process: 0 in the child.
+pub(crate) fn fork() -> io::Result<libc::pid_t> {
+    // SAFETY: the process is single-threaded, so the child may run any code.
+    Ok(i32::try_from(check(unsafe { libc::fork() })?).unwrap_or_default())
+}
+
+/// Kills a child that has not been reaped, and reaps it.
+pub(crate) fn kill(pid: libc::pid_t) {
+    // SAFETY: the number is the child's own until it is reaped.
+    unsafe { libc::kill(pid, libc::SIGKILL) };
+    let _ = reap(pid);
+}
+
+/// Waits for a child and reaps it.
+pub(crate) fn reap(pid: libc::pid_t) -> io::Result<libc::siginfo_t> {
+    loop {
+        // SAFETY: all zeroes is a value of this plain structure.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        let id = pid.unsigned_abs();
+        // SAFETY: a structure that outlives the call.
+        let result = unsafe { libc::waitid(libc::P_PID, id, &raw mut info, libc::WEXITED | libc::__WALL) };
+        match check(result) {
+            Ok(_) => return Ok(info),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
 }

@@ -1,111 +1,119 @@
-//! Builds and loads system call filters.
-//!
-//! A filter has one answer for what it names and one for the rest, so that a different answer for a few calls (`ENOSYS` for
-//! `clone3`, by which C libraries fall back to `clone`) is a filter of its own, loaded first: of two errors the newest
-//! filter's wins, so the list lets those calls pass.
+//! Which system calls each kind of process may make.
 
-use std::collections::BTreeMap;
 use std::io;
 
-use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
-};
+use seccompiler::BpfProgram;
 
 use crate::Done;
+use crate::filter::{Answer, assemble};
 use crate::syscalls;
-
-type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
 /// Which list is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filter {
-    /// The list for guest workers: the common surface, without starting programs and without new sockets but IP ones.
+    /// For guest workers: the common surface, without starting programs.
     Worker,
+    /// For commands: the common surface; memory files only such that can never be executed.
+    Command,
     /// For a process that needs only the descriptors it holds.
     DenyAll,
+    /// For one that waits for another and then ends as it did.
+    Relay,
+    /// For one that waits for the end of a pipe.
+    Wait,
 }
 
-const CLONE_NEW_NAMESPACES: u64 = (libc::CLONE_NEWNS
+impl Filter {
+    /// All filters.
+    pub const ALL: [Self; 5] = [Self::Worker, Self::Command, Self::DenyAll, Self::Relay, Self::Wait];
+}
+
+const CLONE_NEW_NAMESPACES: u32 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWCGROUP
     | libc::CLONE_NEWUTS
     | libc::CLONE_NEWIPC
     | libc::CLONE_NEWUSER
     | libc::CLONE_NEWPID
-    | libc::CLONE_NEWNET) as u64;
+    | libc::CLONE_NEWNET)
+    .cast_unsigned();
+
+const MFD_NOEXEC_SEAL: u32 = 8;
+
+const REFUSED: Answer = Answer::Errno(libc::EPERM);
 
 /// Loads a filter for the calling thread and what it starts. Needs no_new_privs.
 pub(crate) fn load(filter: Filter) -> io::Result<Done> {
-    for program in programs(filter)? {
-        seccompiler::apply_filter(&program).map_err(io::Error::other)?;
-    }
+    seccompiler::apply_filter(&program(filter)).map_err(|error| match error {
+        seccompiler::Error::Prctl(error) | seccompiler::Error::Seccomp(error) => error,
+        other => io::Error::other(other),
+    })?;
     Ok(Done::Enforced)
 }
 
-/// The programs of a filter, in the order they are loaded.
-pub fn programs(filter: Filter) -> io::Result<Vec<BpfProgram>> {
+/// The program of a filter.
+pub fn program(filter: Filter) -> BpfProgram {
+    assemble(table(filter), REFUSED)
+}
+
+fn table(filter: Filter) -> Vec<(i64, Answer)> {
     match filter {
-        Filter::DenyAll => {
-            let mut rules = unconditional(syscalls::DENY_ALL);
-            // A process may still abort: signals to itself only.
-            rules.insert(libc::SYS_tgkill, own_process(0)?);
-            rules.insert(libc::SYS_kill, own_process(0)?);
-            Ok(vec![compile(rules, errno(libc::EPERM), SeccompAction::Allow)?])
-        }
-        Filter::Worker => {
-            let mut answered = unconditional(&[libc::SYS_clone3]);
-            let no_threads_fallback =
-                compile(std::mem::take(&mut answered), SeccompAction::Allow, errno(libc::ENOSYS))?;
-            let mut sockets = Rules::new();
-            sockets.insert(libc::SYS_socket, families(&[libc::AF_UNIX, libc::AF_NETLINK, libc::AF_PACKET])?);
-            let sockets = compile(sockets, SeccompAction::Allow, errno(libc::EACCES))?;
-            let mut rules = unconditional(syscalls::COMMON);
-            for denied in [libc::SYS_execve, libc::SYS_execveat] {
-                rules.remove(&denied);
-            }
-            rules.insert(libc::SYS_clone, without_namespaces()?);
-            // The earlier filter's EACCES must not be overruled by this one's EPERM.
-            rules.insert(
-                libc::SYS_socket,
-                families(&[libc::AF_INET, libc::AF_INET6, libc::AF_UNIX, libc::AF_NETLINK, libc::AF_PACKET])?,
-            );
-            Ok(vec![no_threads_fallback, sockets, compile(rules, errno(libc::EPERM), SeccompAction::Allow)?])
-        }
+        Filter::Worker | Filter::Command => common(filter),
+        Filter::DenyAll => with_own_signals(syscalls::DENY_ALL),
+        Filter::Relay => with_own_signals(syscalls::RELAY),
+        Filter::Wait => allowed(syscalls::WAIT),
     }
 }
 
-fn errno(number: i32) -> SeccompAction {
-    SeccompAction::Errno(number.unsigned_abs())
+fn common(filter: Filter) -> Vec<(i64, Answer)> {
+    let mut table = allowed(syscalls::COMMON);
+    if filter == Filter::Worker {
+        table.retain(|(call, _)| ![libc::SYS_execve, libc::SYS_execveat].contains(call));
+    } else {
+        table.extend(allowed(syscalls::LANDLOCK));
+        let sealed = Answer::ByBits {
+            argument: 1,
+            bits: MFD_NOEXEC_SEAL,
+            any: Box::new(Answer::Allow),
+            none: Box::new(REFUSED),
+        };
+        table.push((libc::SYS_memfd_create, sealed));
+    }
+    // C libraries fall back to clone, whose flags a filter can see.
+    table.push((libc::SYS_clone3, Answer::Errno(libc::ENOSYS)));
+    table.push((
+        libc::SYS_clone,
+        Answer::ByBits {
+            argument: 0,
+            bits: CLONE_NEW_NAMESPACES,
+            any: Box::new(REFUSED),
+            none: Box::new(Answer::Allow),
+        },
+    ));
+    let family = |family: i32, answer: Answer| (family.unsigned_abs(), answer);
+    let denied = Answer::Errno(libc::EACCES);
+    let families = vec![
+        family(libc::AF_INET, Answer::Allow),
+        family(libc::AF_INET6, Answer::Allow),
+        family(libc::AF_UNIX, denied.clone()),
+        family(libc::AF_NETLINK, denied.clone()),
+        family(libc::AF_PACKET, denied),
+    ];
+    table.push((libc::SYS_socket, Answer::ByValue(0, families, Box::new(REFUSED))));
+    table
 }
 
-fn unconditional(names: &[i64]) -> Rules {
-    names.iter().map(|name| (*name, Vec::new())).collect()
+fn allowed(calls: &[i64]) -> Vec<(i64, Answer)> {
+    calls.iter().map(|call| (*call, Answer::Allow)).collect()
 }
 
-fn families(families: &[i32]) -> io::Result<Vec<SeccompRule>> {
-    families
-        .iter()
-        .map(|family| rule(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, u64::from(family.unsigned_abs())))
-        .collect()
-}
-
-fn without_namespaces() -> io::Result<Vec<SeccompRule>> {
-    Ok(vec![rule(0, SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(CLONE_NEW_NAMESPACES), 0)?])
-}
-
-fn own_process(argument: u8) -> io::Result<Vec<SeccompRule>> {
-    let pid = u64::from(std::process::id());
-    Ok(vec![rule(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, pid)?])
-}
-
-fn rule(argument: u8, size: SeccompCmpArgLen, operator: SeccompCmpOp, value: u64) -> io::Result<SeccompRule> {
-    let condition = SeccompCondition::new(argument, size, operator, value).map_err(io::Error::other)?;
-    SeccompRule::new(vec![condition]).map_err(io::Error::other)
-}
-
-fn compile(rules: Rules, otherwise: SeccompAction, on_match: SeccompAction) -> io::Result<BpfProgram> {
-    let machine = std::env::consts::ARCH.try_into().map_err(io::Error::other)?;
-    let filter = SeccompFilter::new(rules, otherwise, on_match, machine).map_err(io::Error::other)?;
-    filter.try_into().map_err(|error: seccompiler::BackendError| io::Error::other(error))
+/// A process may still end itself by a signal, and no other.
+fn with_own_signals(calls: &[i64]) -> Vec<(i64, Answer)> {
+    let mut table = allowed(calls);
+    for call in [libc::SYS_kill, libc::SYS_tgkill] {
+        let own = vec![(std::process::id(), Answer::Allow)];
+        table.push((call, Answer::ByValue(0, own, Box::new(REFUSED))));
+    }
+    table
 }
 
 #[cfg(test)]
@@ -113,10 +121,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_filter_compiles_and_fits_the_kernel() {
-        for filter in [Filter::Worker, Filter::DenyAll] {
-            for program in programs(filter).unwrap() {
-                assert!(program.len() < 4096, "{filter:?}: {}", program.len());
+    fn every_filter_fits_the_budget() {
+        for filter in Filter::ALL {
+            let length = program(filter).len();
+            assert!(length < 512, "{filter:?}: {length}");
+        }
+    }
+
+    #[test]
+    fn a_worker_is_given_no_call_that_starts_a_program() {
+        let table = table(Filter::Worker);
+        assert!(!table.iter().any(|(call, _)| [libc::SYS_execve, libc::SYS_execveat].contains(call)));
+    }
+
+    #[test]
+    fn no_filter_allows_what_none_may() {
+        for filter in Filter::ALL {
+            for (call, answer) in table(filter) {
+                assert!(!syscalls::NEVER.contains(&call), "{filter:?}: {call} {answer:?}");
             }
         }
     }

@@ -12,8 +12,8 @@ macro_rules! list {
 }
 
 list! {
-    /// What commands and workers may call, without a look at arguments; `clone` and `socket` have rules of their own, and
-    /// `clone3` passes because an earlier filter answers it. 452 is `fchmodat2`.
+    /// What commands and workers may call, without a look at arguments; `clone`, `clone3`, `socket` and, for commands,
+    /// `memfd_create` have rules of their own. 452 is `fchmodat2`.
     COMMON,
     all: [
         SYS_execve SYS_execveat SYS_exit SYS_exit_group SYS_wait4 SYS_waitid SYS_kill SYS_tkill SYS_tgkill
@@ -48,7 +48,7 @@ list! {
         SYS_semctl SYS_semtimedop SYS_mq_open SYS_mq_unlink SYS_mq_timedsend SYS_mq_timedreceive SYS_mq_notify
         SYS_mq_getsetattr SYS_getrandom SYS_futex SYS_futex_waitv SYS_getuid SYS_geteuid SYS_getgid SYS_getegid
         SYS_setuid SYS_setgid SYS_setreuid SYS_setregid SYS_setresuid SYS_setresgid SYS_getresuid SYS_getresgid
-        SYS_getgroups SYS_setgroups SYS_setfsuid SYS_setfsgid SYS_clone3
+        SYS_getgroups SYS_setgroups SYS_setfsuid SYS_setfsgid
     ],
     numbers: [452],
     x86_64: [
@@ -77,6 +77,33 @@ list! {
 }
 
 list! {
+    /// What a command needs to lay a Landlock domain of its own over the one it has.
+    LANDLOCK,
+    all: [],
+    numbers: [444 445 446],
+    x86_64: []
+}
+
+list! {
+    /// What a process calls that waits for a child and ends as it did.
+    RELAY,
+    all: [
+        SYS_waitid SYS_wait4 SYS_rt_sigaction SYS_rt_sigprocmask SYS_rt_sigreturn SYS_restart_syscall SYS_getpid
+        SYS_gettid SYS_exit SYS_exit_group SYS_munmap SYS_mmap SYS_brk
+    ],
+    numbers: [],
+    x86_64: []
+}
+
+list! {
+    /// What a process calls that waits for the end of a pipe.
+    WAIT,
+    all: [SYS_read SYS_rt_sigreturn SYS_restart_syscall SYS_exit SYS_exit_group],
+    numbers: [],
+    x86_64: []
+}
+
+list! {
     /// What no list may ever hold.
     NEVER,
     all: [
@@ -100,7 +127,9 @@ mod tests {
     #[test]
     fn no_list_holds_what_none_may_hold() {
         for call in NEVER {
-            assert!(!COMMON.contains(call) && !DENY_ALL.contains(call), "{call}");
+            for list in [COMMON, DENY_ALL, LANDLOCK, RELAY, WAIT] {
+                assert!(!list.contains(call), "{call}");
+            }
         }
     }
 

@@ -1,0 +1,167 @@
+//! A session's side of its enclosure: the helper process, what it is asked, and its end.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use mur_plugin_api::{Class, EnclosureRequest, ProfileRequest};
+use nix::sys::signal::Signal;
+
+use super::message::{Answer, Ask, DESCRIPTOR, Report, receive, send};
+use crate::process::{Pidfd, Spawn, Stream, fds};
+
+/// How long any answer may take. A loaded machine takes a second.
+const ANSWER: Duration = Duration::from_secs(30);
+
+/// How long what is inside has to end when the session closes its enclosure.
+const CLOSING: Duration = Duration::from_secs(5);
+
+/// How long the helper has to end by itself after its connection did.
+const LEAVING: Duration = Duration::from_secs(12);
+
+/// The process that holds a session's enclosure. Dropping it takes the enclosure down and waits for that.
+#[derive(Debug)]
+pub struct Helper {
+    socket: Mutex<Option<UnixStream>>,
+    pidfd: Arc<Pidfd>,
+    stderr: Option<OwnedFd>,
+}
+
+/// A profile as a worker enters it.
+#[derive(Debug)]
+pub struct Prepared {
+    /// The bytes.
+    pub request: Vec<u8>,
+    /// The descriptors.
+    pub fds: Vec<OwnedFd>,
+}
+
+impl Helper {
+    /// Starts the helper.
+    pub fn start() -> io::Result<Self> {
+        Self::start_as(Spawn::mur())
+    }
+
+    /// Starts it from another file than this process's own: for tests, which are not `mur`.
+    pub fn with_program(program: impl Into<std::path::PathBuf>) -> io::Result<Self> {
+        Self::start_as(Spawn::program(program))
+    }
+
+    fn start_as(mur: Spawn) -> io::Result<Self> {
+        let (ours, theirs) = fds::stream_pair()?;
+        let child = mur
+            .arg("__enclosure")
+            .cwd("/")
+            .stdio(Stream::Null, Stream::Null, Stream::Pipe)
+            .pass(theirs, DESCRIPTOR)
+            .own_group()
+            .spawn()?;
+        let socket = UnixStream::from(ours);
+        socket.set_read_timeout(Some(ANSWER))?;
+        Ok(Self { socket: Mutex::new(Some(socket)), pidfd: Arc::new(child.pidfd), stderr: child.stderr })
+    }
+
+    /// The helper's process.
+    pub fn pidfd(&self) -> Arc<Pidfd> {
+        Arc::clone(&self.pidfd)
+    }
+
+    /// Hands it the library of a class.
+    pub fn load(&self, class: Class, library: &OwnedFd) -> Result<(), String> {
+        self.ask(&Ask::Load(class), &[library.as_fd()]).map(drop)
+    }
+
+    /// Tries what the host can back of a class whose library was loaded.
+    pub fn probe(&self, class: Class) -> Result<Report, String> {
+        match self.ask(&Ask::Probe(class), &[])? {
+            (Answer::Report(report), _) => Ok(*report),
+            _ => Err(self.nonsense()),
+        }
+    }
+
+    /// Makes the session's enclosure.
+    pub fn open(&self, class: Class, request: EnclosureRequest) -> Result<(), String> {
+        self.ask(&Ask::Open(class, request), &[]).map(drop)
+    }
+
+    /// Makes ready what one kind of process enters.
+    pub fn prepare(&self, request: ProfileRequest) -> Result<Prepared, String> {
+        match self.ask(&Ask::Prepare(request), &[])? {
+            (Answer::Profile(request), fds) => Ok(Prepared { request, fds }),
+            _ => Err(self.nonsense()),
+        }
+    }
+
+    /// Bytes of memory, nanoseconds of processor time and processes of what is inside.
+    pub fn usage(&self) -> Result<(u64, u64, u64), String> {
+        match self.ask(&Ask::Usage, &[])? {
+            (Answer::Usage(memory, cpu, pids), _) => Ok((memory, cpu, pids)),
+            _ => Err(self.nonsense()),
+        }
+    }
+
+    /// Ends what is inside, removes what was made, and waits for the helper's end. May be called again.
+    pub fn close(&self) {
+        let within = u64::try_from(CLOSING.as_millis()).unwrap_or(u64::MAX);
+        let open = self.socket.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+        if open {
+            let _ = self.ask(&Ask::Close(within), &[]);
+        }
+        self.hang_up();
+    }
+
+    fn hang_up(&self) {
+        let Some(socket) = self.socket.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
+        drop(socket);
+        let until = Instant::now() + LEAVING;
+        while !self.pidfd.has_ended_within(until.saturating_duration_since(Instant::now())) {
+            if Instant::now() >= until {
+                // Its watcher takes the scope down in its place.
+                let _ = self.pidfd.signal(Signal::SIGKILL);
+                break;
+            }
+        }
+        let _ = self.pidfd.reap();
+    }
+
+    fn ask(&self, ask: &Ask, handed: &[BorrowedFd<'_>]) -> Result<(Answer, Vec<OwnedFd>), String> {
+        let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        let socket = socket.as_ref().ok_or("the enclosure is closed")?;
+        let answered = send(socket, ask, handed).and_then(|()| receive::<Answer>(socket));
+        match answered {
+            Ok(Some((Answer::Failed(why), _))) => Err(why),
+            Ok(Some(answer)) => Ok(answer),
+            Ok(None) => Err(self.ended("it ended")),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                Err(format!("it did not answer within {} s", ANSWER.as_secs()))
+            }
+            Err(error) => Err(self.ended(&error.to_string())),
+        }
+    }
+
+    fn nonsense(&self) -> String {
+        "it answered something else than it was asked".to_owned()
+    }
+
+    /// Why there is no answer, with the last words of the helper.
+    fn ended(&self, how: &str) -> String {
+        let said = self.stderr.as_ref().map(last_words).unwrap_or_default();
+        if said.is_empty() { how.to_owned() } else { format!("{how} and said: {said}") }
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        self.hang_up();
+    }
+}
+
+/// What is in a pipe, on one line, without waiting.
+fn last_words(pipe: &OwnedFd) -> String {
+    let _ = nix::fcntl::fcntl(pipe, nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK));
+    let mut buffer = [0; 1024];
+    let count = nix::unistd::read(pipe, &mut buffer).unwrap_or(0);
+    String::from_utf8_lossy(&buffer[..count]).split_whitespace().collect::<Vec<_>>().join(" ")
+}
