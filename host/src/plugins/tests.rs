@@ -59,7 +59,7 @@ fn every_first_party_plugin_passes_the_conformance_kit() {
     let home = tempfile::tempdir().unwrap();
     let registry = registry(home.path());
     let listed = registry.list().unwrap();
-    assert_eq!(listed.len(), 4);
+    assert_eq!(listed.len(), 6);
     for (index, one) in listed.iter().enumerate() {
         assert_eq!(one.trusted, Ok(Trusted::FirstParty), "{}", one.name);
         let scratch = home.path().join(format!("scratch{index}"));
@@ -132,7 +132,7 @@ fn a_lock_that_cannot_be_read_refuses_and_names_its_line() {
     fs::write(&lock, format!("{text}garbage\n")).unwrap();
     let error = registry.store("directory", json!({})).err().unwrap();
     assert_eq!(error.code(), codes::E_PLG_007);
-    assert!(error.message().contains("line 6"), "{error}");
+    assert!(error.message().contains("line 8"), "{error}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The relay of a process in a process namespace: outside, without rights, waiting to end as the process does.
 
 use std::io;
+use std::os::fd::{AsRawFd, RawFd};
 
 use crate::process;
 use crate::seccomp::{self, Filter};
@@ -8,10 +9,19 @@ use crate::step::Done;
 
 /// Forks: the child goes on inside the process namespace that was joined before, the parent becomes its relay and never
 /// returns.
+///
+/// The child goes on once its relay has given up every right and nearly every system call.
 pub(crate) fn fork() -> io::Result<Done> {
+    let (confined, held) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
     match process::fork() {
-        Ok(0) => Ok(Done::Enforced),
-        Ok(child) => wait(child),
+        Ok(0) => {
+            drop(held);
+            // The end of the pipe, which a relay that could not confine itself reaches too: by its own end, which the
+            // next step notices.
+            while let Err(nix::errno::Errno::EINTR) = nix::unistd::read(&confined, &mut [0]) {}
+            Ok(Done::Enforced)
+        }
+        Ok(child) => wait(child, held.as_raw_fd()),
         // What the kernel says of a namespace whose first process has ended.
         Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => {
             Err(io::Error::other("the session's process namespace is gone"))
@@ -20,8 +30,8 @@ pub(crate) fn fork() -> io::Result<Done> {
     }
 }
 
-fn wait(child: libc::pid_t) -> ! {
-    if confine().is_err() {
+fn wait(child: libc::pid_t, held: RawFd) -> ! {
+    if confine(held).is_err() {
         // A relay that kept its rights would be a way out: without one the child ends too.
         process::leave(1);
     }
@@ -31,16 +41,16 @@ fn wait(child: libc::pid_t) -> ! {
     }
 }
 
-fn confine() -> io::Result<()> {
+fn confine(held: RawFd) -> io::Result<()> {
     process::name(c"mur-relay");
-    // SAFETY: plain numbers; nothing in this process uses them from here on.
-    let closed = unsafe { libc::syscall(libc::SYS_close_range, 0_u32, u32::MAX, 0_u32) };
-    crate::step::check(closed)?;
+    process::keep_only(held)?;
     process::drop_capabilities()?;
     process::no_new_privileges()?;
     process::no_core()?;
     process::not_dumpable()?;
     seccomp::load(Filter::Relay)?;
+    // SAFETY: the one descriptor left, which nothing else owns.
+    unsafe { libc::close(0) };
     Ok(())
 }
 

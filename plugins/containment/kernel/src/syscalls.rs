@@ -89,7 +89,7 @@ list! {
     RELAY,
     all: [
         SYS_waitid SYS_wait4 SYS_rt_sigaction SYS_rt_sigprocmask SYS_rt_sigreturn SYS_restart_syscall SYS_getpid
-        SYS_gettid SYS_exit SYS_exit_group SYS_munmap SYS_mmap SYS_brk
+        SYS_gettid SYS_close SYS_exit SYS_exit_group SYS_munmap SYS_mmap SYS_brk
     ],
     numbers: [],
     x86_64: []

@@ -197,7 +197,7 @@ const ATTEMPTS: &[Attempt] = &[
         "many-files",
         |known| {
             let file = known.place.work.join("file");
-            let all: std::io::Result<Vec<File>> = (0..100).map(|_| File::open(&file)).collect();
+            let all: std::io::Result<Vec<File>> = (0..600).map(|_| File::open(&file)).collect();
             io(all)
         },
         [libc::EMFILE, libc::EMFILE, libc::EMFILE],

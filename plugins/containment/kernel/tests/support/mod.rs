@@ -14,8 +14,9 @@ use mur_plugin_api::{
     Access, Enclosure, EnclosureRequest, Grant, ProcessKind, ProcessLimits, Profile, ProfileRequest, ScopeLimits,
 };
 
+/// Above what a fork of a process with several tests at work holds already.
 pub const LIMITS: ProcessLimits =
-    ProcessLimits { open_files: 64, file_size: 65536, cpu_seconds: None, address_space: None };
+    ProcessLimits { open_files: 512, file_size: 65536, cpu_seconds: None, address_space: None };
 
 /// Folders of one session.
 pub struct Place {
