@@ -105,7 +105,12 @@ impl Helper {
     /// Ends what is inside, removes what was made, and waits for the helper's end. May be called again.
     pub fn close(&self) {
         let within = u64::try_from(CLOSING.as_millis()).unwrap_or(u64::MAX);
-        let open = self.socket.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+        // One that somebody stopped cannot take anything down.
+        let _ = self.pidfd.signal(Signal::SIGCONT);
+        let open = match &*self.socket.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(socket) => socket.set_read_timeout(Some(CLOSING * 2)).is_ok(),
+            None => false,
+        };
         if open {
             let _ = self.ask(&Ask::Close(within), &[]);
         }
@@ -115,6 +120,7 @@ impl Helper {
     fn hang_up(&self) {
         let Some(socket) = self.socket.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
         drop(socket);
+        let _ = self.pidfd.signal(Signal::SIGCONT);
         let until = Instant::now() + LEAVING;
         while !self.pidfd.has_ended_within(until.saturating_duration_since(Instant::now())) {
             if Instant::now() >= until {
