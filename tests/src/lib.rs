@@ -15,6 +15,7 @@ pub mod conversation;
 mod dist;
 mod door;
 pub mod launcher;
+mod lines;
 pub mod live;
 mod process;
 mod provider;

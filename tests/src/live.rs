@@ -1,7 +1,6 @@
 //! Formations looked at while they live: processes by `/proc`, doors, traces, and the launch most suites share.
 
 pub mod capsule;
-pub mod dist;
 pub mod door;
 pub mod formation;
 pub mod gate;

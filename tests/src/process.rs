@@ -4,14 +4,15 @@
 #![allow(clippy::disallowed_methods)]
 
 use std::ffi::{OsStr, OsString};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::Write;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+
+use crate::lines::Lines;
 
 /// How long anything may take. Far above what it takes on an idle machine: a suite shares its cores.
 pub const PATIENCE: Duration = Duration::from_secs(90);
@@ -172,51 +173,6 @@ impl Done {
     }
 }
 
-#[derive(Default)]
-struct Gathered {
-    lines: Vec<String>,
-    closed: bool,
-}
-
-#[derive(Clone, Default)]
-struct Lines(Arc<(Mutex<Gathered>, Condvar)>);
-
-impl Lines {
-    fn of(pipe: impl Read + Send + 'static) -> Self {
-        let lines = Self::default();
-        let shared = lines.clone();
-        std::thread::spawn(move || {
-            let mut reader = BufReader::new(pipe);
-            let mut line = Vec::new();
-            while reader.read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
-                let text = String::from_utf8_lossy(&line).trim_end_matches('\n').to_owned();
-                shared.0.0.lock().expect("no panic under it").lines.push(text);
-                shared.0.1.notify_all();
-                line.clear();
-            }
-            shared.0.0.lock().expect("no panic under it").closed = true;
-            shared.0.1.notify_all();
-        });
-        lines
-    }
-
-    fn wait<T>(&self, mut find: impl FnMut(&[String], bool) -> Option<T>, patience: Duration) -> Option<T> {
-        let deadline = Instant::now() + patience;
-        let mut gathered = self.0.0.lock().expect("no panic under it");
-        loop {
-            if let Some(found) = find(&gathered.lines, gathered.closed) {
-                return Some(found);
-            }
-            let left = deadline.checked_duration_since(Instant::now())?;
-            gathered = self.0.1.wait_timeout(gathered, left).expect("no panic under it").0;
-        }
-    }
-
-    fn text(&self) -> String {
-        self.0.0.lock().expect("no panic under it").lines.iter().map(|line| format!("{line}\n")).collect()
-    }
-}
-
 /// A running `mur`. Dropping it kills it and its process group.
 pub struct Running {
     child: Child,
@@ -252,14 +208,7 @@ impl Running {
 
     #[track_caller]
     fn line(&self, lines: &Lines, name: &str, matches: impl Fn(&str) -> bool) -> String {
-        let found = lines.wait(
-            |lines, closed| match lines.iter().find(|line| matches(line)) {
-                Some(line) => Some(Some(line.clone())),
-                None => closed.then_some(None),
-            },
-            PATIENCE,
-        );
-        found.flatten().unwrap_or_else(|| {
+        lines.first(matches).unwrap_or_else(|| {
             panic!("no such line on {name}\nstdout: {}\nstderr: {}", self.stdout.text(), self.stderr.text())
         })
     }
@@ -267,15 +216,8 @@ impl Running {
     /// The `number`th line of standard output (from 0) as JSON: `--json` readiness lines and announcements.
     #[track_caller]
     pub fn json_line(&self, number: usize) -> Value {
-        let line = self.stdout.wait(
-            |lines, closed| match lines.get(number) {
-                Some(line) => Some(Some(line.clone())),
-                None => closed.then_some(None),
-            },
-            PATIENCE,
-        );
-        let line =
-            line.flatten().unwrap_or_else(|| panic!("stdout has no line {number}\nstderr: {}", self.stderr.text()));
+        let line = self.stdout.nth(number);
+        let line = line.unwrap_or_else(|| panic!("stdout has no line {number}\nstderr: {}", self.stderr.text()));
         serde_json::from_str(&line).unwrap_or_else(|fault| panic!("{fault}: {line}"))
     }
 
@@ -309,9 +251,8 @@ impl Running {
             std::thread::sleep(Duration::from_millis(2));
         };
         // A descendant may hold the pipes a moment longer; what it says then is no part of the command's output.
-        let closed = |lines: &Lines| lines.wait(|_, closed| closed.then_some(()), Duration::from_secs(5));
-        closed(&self.stdout);
-        closed(&self.stderr);
+        self.stdout.closed();
+        self.stderr.closed();
         Done { status, stdout: self.stdout.text(), stderr: self.stderr.text() }
     }
 }

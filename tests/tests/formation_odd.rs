@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use mur_tests::live::formation::{Launched, standard, worker};
 use mur_tests::live::run::{Running, until};
-use mur_tests::live::{Home, Output, dist, proc};
+use mur_tests::live::{Home, Output, proc};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 /// Runs `mur run --roster --task x` from a shell that does this first.
 fn after(home: &Home, first: &str) -> Output {
     let mut command = Command::new("bash");
-    let script = format!("{first}; exec '{}' run --roster --task x", dist::mur().display());
+    let script = format!("{first}; exec '{}' run --roster --task x", mur_tests::mur_binary().display());
     command.args(["-c", &script]).env_clear().env("HOME", home.home()).env("PATH", "/usr/bin:/bin");
     command.current_dir(home.project());
     Running::start(command).finish()
@@ -34,7 +34,7 @@ fn too_few_descriptors_have_one_code_that_names_the_limit_and_what_is_needed() {
     standard(&home, &worker());
     let limited = |limit: u32, command: &str| {
         let mut shell = Command::new("bash");
-        shell.args(["-c", &format!("ulimit -n {limit}; exec '{}' {command}", dist::mur().display())]);
+        shell.args(["-c", &format!("ulimit -n {limit}; exec '{}' {command}", mur_tests::mur_binary().display())]);
         shell.env_clear().env("HOME", home.home()).env("PATH", "/usr/bin:/bin").current_dir(home.project());
         Running::start(shell).finish()
     };
@@ -64,7 +64,7 @@ fn of_two_hundred_inherited_descriptors_no_member_and_no_worker_keeps_one() {
     let script = format!(
         "for i in $(seq 20 220); do eval \"exec $i<'{}'\"; done; exec '{}' run --roster --json",
         file.display(),
-        dist::mur().display()
+        mur_tests::mur_binary().display()
     );
     command.args(["-c", &script]).env_clear().env("HOME", home.home()).env("PATH", "/usr/bin:/bin");
     command.current_dir(home.project());
@@ -126,7 +126,8 @@ fn a_launcher_that_dies_before_its_marker_leaves_a_directory_that_doctor_names()
     standard(&home, &worker());
     // A file that may hold nothing: the kernel ends the launcher at the first byte of its marker.
     let mut shell = Command::new("bash");
-    shell.args(["-c", &format!("ulimit -c 0 -f 0; exec '{}' run --roster --task x", dist::mur().display())]);
+    shell
+        .args(["-c", &format!("ulimit -c 0 -f 0; exec '{}' run --roster --task x", mur_tests::mur_binary().display())]);
     shell.env_clear().env("HOME", home.home()).env("PATH", "/usr/bin:/bin").current_dir(home.project());
     let mut launcher = Running::start(shell);
     let ended = launcher.wait();
@@ -198,7 +199,7 @@ fn a_reader_that_goes_away_is_no_news() {
     let formation = home.formations().pop().expect("a formation");
     let id = formation.file_name().expect("a name").to_string_lossy().into_owned();
     let mut command = Command::new("bash");
-    let script = format!("for i in 1 2 3 4 5; do '{}' trace show {id} | true; done", dist::mur().display());
+    let script = format!("for i in 1 2 3 4 5; do '{}' trace show {id} | true; done", mur_tests::mur_binary().display());
     command.args(["-c", &script]).env_clear().env("HOME", home.home()).env("PATH", "/usr/bin:/bin");
     command.current_dir(home.project());
     let shown = Running::start(command).finish().expect(0);

@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::{Flock, FlockArg};
 
 use crate::live::capsule::BUNDLED;
-use crate::live::dist;
 use crate::live::home::Home;
 
 /// A held gate; dropping it lets everybody pass.
@@ -23,7 +22,7 @@ impl Gate {
     #[track_caller]
     pub fn close(home: &Home) -> Self {
         let driver = format!("lib/mur/artifacts/murmur/driver-scripted/{BUNDLED}/driver-scripted-{BUNDLED}.mur.zip");
-        home.mur(["precompile".as_ref(), dist::dir().join(driver).as_os_str()]).expect(0);
+        home.mur(["precompile".as_ref(), crate::dist().join(driver).as_os_str()]).expect(0);
         let aside = home.scratch("forms");
         let mut gate = Self { forms: Vec::new(), locks: Vec::new() };
         for form in compiled(&home.murmur()) {

@@ -7,7 +7,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::live::dist;
 use crate::live::run::{Output, Running};
 
 /// A temporary home and project.
@@ -74,7 +73,7 @@ impl Home {
 
     /// The same in another directory.
     pub fn command_in<S: AsRef<OsStr>>(&self, cwd: &Path, args: impl IntoIterator<Item = S>) -> Command {
-        let mut command = Command::new(dist::mur());
+        let mut command = Command::new(crate::mur_binary());
         command.args(args).env_clear().env("HOME", self.home()).env("PATH", "/usr/bin:/bin").current_dir(cwd);
         for (name, value) in &self.env {
             command.env(name, value);

@@ -2,17 +2,14 @@
 
 #![allow(clippy::disallowed_methods, reason = "suites start the binary under test with the standard library")]
 
-use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Condvar, Mutex};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// The longest any one thing in a suite may take. Generous: machines are shared and slow.
-pub const BOUND: Duration = Duration::from_secs(90);
+use crate::lines::Lines;
+pub use crate::process::{PATIENCE, wait_until as until};
 
 /// What a command left behind.
 #[derive(Debug)]
@@ -48,55 +45,11 @@ impl Output {
     }
 }
 
-/// The lines of one stream, as far as they have come.
-#[derive(Clone, Default)]
-struct Lines(Arc<(Mutex<(Vec<String>, bool)>, Condvar)>);
-
-impl Lines {
-    fn read(&self, stream: impl Read + Send + 'static) -> JoinHandle<()> {
-        let lines = self.clone();
-        std::thread::spawn(move || {
-            let mut reader = BufReader::new(stream);
-            let mut bytes = Vec::new();
-            while reader.read_until(b'\n', &mut bytes).is_ok_and(|count| count > 0) {
-                let line = String::from_utf8_lossy(&bytes).trim_end_matches('\n').to_owned();
-                bytes.clear();
-                lines.0.0.lock().expect("lines").0.push(line);
-                lines.0.1.notify_all();
-            }
-            lines.0.0.lock().expect("lines").1 = true;
-            lines.0.1.notify_all();
-        })
-    }
-
-    fn text(&self) -> String {
-        let lines = self.0.0.lock().expect("lines");
-        lines.0.iter().map(|line| format!("{line}\n")).collect()
-    }
-
-    /// The first line `wanted` accepts, waiting for it.
-    fn wait(&self, wanted: impl Fn(&str) -> bool) -> Option<String> {
-        let until = Instant::now() + BOUND;
-        let mut lines = self.0.0.lock().expect("lines");
-        loop {
-            if let Some(line) = lines.0.iter().find(|line| wanted(line)) {
-                return Some(line.clone());
-            }
-            let left = until.saturating_duration_since(Instant::now());
-            if lines.1 || left.is_zero() {
-                return None;
-            }
-            lines = self.0.1.wait_timeout(lines, left).expect("lines").0;
-        }
-    }
-}
-
 /// A running command. Dropped while it runs, it is killed.
 pub struct Running {
     child: Child,
     stdout: Lines,
     stderr: Lines,
-    readers: Vec<JoinHandle<()>>,
     ended: Option<ExitStatus>,
 }
 
@@ -110,10 +63,9 @@ impl Running {
     pub fn start_with(mut command: Command, stderr: Stdio) -> Self {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
         let mut child = command.spawn().expect("mur starts");
-        let (stdout, stderr) = (Lines::default(), Lines::default());
-        let mut readers = vec![stdout.read(child.stdout.take().expect("a pipe"))];
-        readers.extend(child.stderr.take().map(|stream| stderr.read(stream)));
-        Self { child, stdout, stderr, readers, ended: None }
+        let stdout = Lines::of(child.stdout.take().expect("a pipe"));
+        let stderr = child.stderr.take().map_or_else(Lines::none, Lines::of);
+        Self { child, stdout, stderr, ended: None }
     }
 
     /// Its pid.
@@ -129,13 +81,13 @@ impl Running {
     /// Waits for a line on stdout.
     #[track_caller]
     pub fn stdout_line(&self, wanted: impl Fn(&str) -> bool) -> String {
-        self.stdout.wait(wanted).unwrap_or_else(|| panic!("the line did not come\n{}", self.so_far()))
+        self.stdout.first(wanted).unwrap_or_else(|| panic!("the line did not come\n{}", self.so_far()))
     }
 
     /// Waits for a line on stderr.
     #[track_caller]
     pub fn stderr_line(&self, wanted: impl Fn(&str) -> bool) -> String {
-        self.stderr.wait(wanted).unwrap_or_else(|| panic!("the line did not come\n{}", self.so_far()))
+        self.stderr.first(wanted).unwrap_or_else(|| panic!("the line did not come\n{}", self.so_far()))
     }
 
     /// The first JSON line on stdout that has this key.
@@ -157,7 +109,7 @@ impl Running {
         if let Some(status) = self.ended {
             return status;
         }
-        let until = Instant::now() + BOUND;
+        let until = Instant::now() + PATIENCE;
         loop {
             if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
                 self.ended = Some(status);
@@ -172,11 +124,8 @@ impl Running {
     #[track_caller]
     pub fn finish(mut self) -> Output {
         let status = self.wait();
-        // A grandchild may hold the streams open; what has come by then is what counts.
-        let until = Instant::now() + Duration::from_secs(5);
-        while self.readers.iter().any(|reader| !reader.is_finished()) && Instant::now() < until {
-            std::thread::park_timeout(Duration::from_millis(2));
-        }
+        self.stdout.closed();
+        self.stderr.closed();
         Output { status, stdout: self.stdout.text(), stderr: self.stderr.text() }
     }
 }
@@ -187,15 +136,5 @@ impl Drop for Running {
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
-    }
-}
-
-/// Polls until `done`, within the bound.
-#[track_caller]
-pub fn until(what: &str, done: impl Fn() -> bool) {
-    let end = Instant::now() + BOUND;
-    while !done() {
-        assert!(Instant::now() < end, "it did not happen: {what}");
-        std::thread::park_timeout(Duration::from_millis(5));
     }
 }

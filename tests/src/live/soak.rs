@@ -184,7 +184,7 @@ impl Default for Launches {
 
 /// Waits until nothing that a launch started is left; names what is.
 fn orphans() -> Vec<String> {
-    let until = std::time::Instant::now() + run::BOUND;
+    let until = std::time::Instant::now() + run::PATIENCE;
     loop {
         match waitpid(None::<Pid>, Some(WaitPidFlag::WNOHANG)) {
             Err(Errno::ECHILD) => return Vec::new(),
