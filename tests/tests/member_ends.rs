@@ -4,7 +4,7 @@
 use std::fs;
 
 use mur_tests::live::formation::{slow_worker, worker};
-use mur_tests::live::member::{FORMATION, Unread};
+use mur_tests::live::member::{FORMATION, SPAWNER, Unread};
 use mur_tests::live::{Gate, Home, Member, Output, proc, run, trace};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -330,4 +330,26 @@ fn a_member_started_by_hand_is_warned_and_goes_on_when_nothing_holds_it() {
     let records = records(&home);
     assert!(trace::of(&records, "formation_ended").is_empty());
     assert_eq!(records[0]["formation_id"], json!(FORMATION));
+}
+
+#[test]
+fn a_members_delegated_child_is_not_warned_and_winds_down_when_its_spawner_ends() {
+    for (at_work, exit, status) in [(false, 0, "ok"), (true, 1, "canceled")] {
+        let (home, capsule) = installed(slow_worker(FOR_EVER));
+        let mut child = Member::start_delegated(&home, &capsule, &[]);
+        child.ready();
+        if at_work {
+            child.busy(&home);
+        }
+        child.close_lifeline();
+        let output = child.process.finish().expect(exit);
+        assert!(output.stderr.contains("spawner lifeline closed — "), "{}", output.stderr);
+        assert!(!output.stderr.contains("W-RUN-007"), "{}", output.stderr);
+        assert_ended(&home, status, false);
+        let records = records(&home);
+        assert_eq!(records[0]["formation_id"], json!(FORMATION));
+        let ended = trace::of(&records, "spawner_ended");
+        assert_eq!(ended.len(), 1, "{:?}", trace::types(&records));
+        assert_eq!(ended[0]["spawned_by"], json!(SPAWNER));
+    }
 }

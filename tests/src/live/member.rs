@@ -25,6 +25,11 @@ use crate::live::{proc, trace};
 pub const FORMATION: &str = "frm_0123456789abcdef0123456789abcdef";
 /// Where its lifeline is.
 const LIFELINE: i32 = 60;
+/// The variable that names the lifeline, and who spawned it.
+const OF_FORMATION: (&str, &str) = ("MURMUR_FORMATION_LIFELINE", "");
+const OF_SPAWNER: (&str, &str) = ("MURMUR_SPAWNER_LIFELINE", SPAWNER);
+/// The session that delegated to a delegated child.
+pub const SPAWNER: &str = "ses_0123456789abcdef0123456789abcdef";
 
 /// A started member.
 pub struct Member {
@@ -36,19 +41,34 @@ pub struct Member {
 impl Member {
     /// Starts an installed capsule.
     pub fn start(home: &Home, capsule: &Capsule, flags: &[&str]) -> Self {
-        Self::of(home, capsule, flags, Running::start)
+        Self::of(home, capsule, flags, OF_FORMATION, Running::start)
+    }
+
+    /// Starts a member's delegated child: it carries the formation's id and holds its spawner's lifeline instead.
+    pub fn start_delegated(home: &Home, capsule: &Capsule, flags: &[&str]) -> Self {
+        Self::of(home, capsule, flags, OF_SPAWNER, Running::start)
     }
 
     /// The same, with a stderr nobody reads until [`Unread::drain`].
     pub fn start_unread(home: &Home, capsule: &Capsule, flags: &[&str]) -> (Self, Unread) {
         let (unread, write) = Unread::pipe();
-        (Self::of(home, capsule, flags, |command| Running::start_with(command, Stdio::from(write))), unread)
+        let start = |command| Running::start_with(command, Stdio::from(write));
+        (Self::of(home, capsule, flags, OF_FORMATION, start), unread)
     }
 
-    fn of(home: &Home, capsule: &Capsule, flags: &[&str], start: impl FnOnce(Command) -> Running) -> Self {
+    fn of(
+        home: &Home,
+        capsule: &Capsule,
+        flags: &[&str],
+        (lifeline, spawner): (&str, &str),
+        start: impl FnOnce(Command) -> Running,
+    ) -> Self {
         let args = capsule.run_flags().into_iter().chain(["--json".to_owned()]);
         let mut command = home.command(args.chain(flags.iter().map(|flag| (*flag).to_owned())));
-        command.env("MURMUR_FORMATION_ID", FORMATION).env("MURMUR_FORMATION_LIFELINE", LIFELINE.to_string());
+        command.env("MURMUR_FORMATION_ID", FORMATION).env(lifeline, LIFELINE.to_string());
+        if !spawner.is_empty() {
+            command.env("MURMUR_SPAWNER", spawner);
+        }
         let (read, write) = nix::unistd::pipe2(OFlag::O_CLOEXEC).expect("a pipe");
         let from = read.as_raw_fd();
         // SAFETY: dup2 between fork and exec, of a descriptor this process holds open.
