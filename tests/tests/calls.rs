@@ -300,7 +300,7 @@ fn a_member_that_dies_under_a_call_is_unreachable() {
 }
 
 #[test]
-fn a_call_to_a_member_that_is_gone_fails_at_once_and_holds_nobody_up() {
+fn a_call_to_a_member_that_is_gone_is_unreachable_at_once_and_holds_nobody_up() {
     let home = Home::new();
     let lead = lead().with(json!({"trace": {"capture": "content"}}));
     formed(
@@ -319,10 +319,42 @@ fn a_call_to_a_member_that_is_gone_fails_at_once_and_holds_nobody_up() {
     formation.launcher.finish().expect(143);
     let records = traced(&home, "lead");
     let call = call_to(&records, "coder");
-    assert_eq!((&call["status"], &call["delivered"]), (&json!("failed"), &json!(true)));
+    assert_eq!((&call["status"], &call["delivered"]), (&json!("unreachable"), &json!(true)));
     let told = trace::of(&records, "tool_call")[0]["output"].as_str().unwrap_or_default().to_owned();
+    assert!(told.contains("\"status\":\"unreachable\""), "{told}");
     assert!(told.contains("Do not present anything as coder's answer"), "{told}");
     assert!(!told.contains("127.0.0.1") && !told.contains("localhost"), "no address is shown: {told}");
+}
+
+#[test]
+fn the_built_in_script_says_plainly_which_member_gave_no_answer() {
+    let home = Home::new();
+    let mut lead = Capsule::scripted("lead", Value::Null).member();
+    lead.manifest["inference"]["driver"].as_object_mut().expect("a driver").remove("config");
+    let rules = json!([{"from": "lead", "to": ["coder", "reviewer"]}]);
+    formed(&home, &[("lead", &lead), ("coder", &worker()), ("reviewer", &worker())], rules);
+    let formation = Launched::open(&home);
+    let gone = |name: &str| {
+        let pid = formation.peer(name);
+        kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+        run::until("it is gone", || !proc::runs(pid));
+    };
+    let lead = formation.door(&home);
+    gone("coder");
+    let one = answer_text(&lead.ended(&lead.send("work")));
+    assert_eq!(one, "reviewer answered: done: work\nNo answer from coder: it did not take the task.");
+    gone("reviewer");
+    let none = answer_text(&lead.ended(&lead.send("work")));
+    let lines: Vec<&str> = none.lines().collect();
+    assert_eq!(lines.len(), 2, "{none}");
+    for (line, name) in lines.iter().zip(["coder", "reviewer"]) {
+        assert!(
+            line.starts_with(&format!("No answer from {name} (unreachable): its door could not be reached")),
+            "{line}"
+        );
+    }
+    formation.launcher.signal(Signal::SIGTERM);
+    formation.launcher.finish().expect(143);
 }
 
 #[test]

@@ -124,7 +124,23 @@ fn a_session_that_ran_no_task_cannot_be_resumed() {
     let done = world.mur(["run", "--resume", "--task", "x"]).run();
     done.refused("E-RUN-016");
     assert!(done.stderr.contains(&sessions(&world)[0]), "{}", done.stderr);
+    assert!(done.stderr.contains("none of those beside it ran one either: mur trace list"), "{}", done.stderr);
     assert_eq!(contents(&world), before);
+}
+
+#[test]
+fn the_refusal_of_a_session_without_a_task_names_one_that_ran_a_task_in_words_that_work_as_printed() {
+    let world = project(&witness());
+    ok(&world.mur(["run", "--task", "alpha"]).run());
+    ok(&world.mur(["run"]).env("MURMUR_A2A_TIMEOUT_SECS", "1").run());
+    let done = world.mur(["run", "--resume", "--task", "x"]).run();
+    done.refused("E-RUN-016");
+    let hint = done.stderr.split("hint: the newest that ran one: ").nth(1).expect("a hint").trim();
+    let (resume, list) = hint.split_once("; all of them: mur ").expect("two commands");
+    let listed = world.mur(list.split_whitespace()).ok().stdout;
+    let session = resume.strip_prefix("--resume ").expect("a flag");
+    assert!(listed.contains(session), "{listed}");
+    ok(&world.mur(["run"]).args(resume.split(' ')).args(["--task", "beta"]).run());
 }
 
 #[test]

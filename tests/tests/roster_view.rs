@@ -64,6 +64,28 @@ fn a_roster_without_a_rosters_shape_shows_nothing() {
 }
 
 #[test]
+fn who_reachability_all_leaves_out_is_said_and_what_a_member_holds_is_worded_as_it_is() {
+    let world = World::new();
+    let lead = Agent::scripted("lead", Value::Null).authenticated().network(&["localhost"]);
+    let worker = Agent::scripted("worker", Value::Null).peer();
+    let all = Roster::new().member("lead", lead).member("ada", worker.clone()).member("bela", worker).all();
+    world.roster(&all);
+    let notice = "reachability: all leaves out lead (the entry member): without exports.peer_tasks.accept: true";
+    let shown = world.mur(["roster", "show"]).ok().stdout;
+    assert!(shown.contains(notice), "{shown}");
+    let checked = world.mur(["doctor"]).ok().stdout;
+    assert!(checked.contains(notice), "{checked}");
+    assert!(shown.contains("holds one task running and 1 waiting ("), "{shown}");
+    let explained = world.mur(["roster", "explain", "ada", "bela"]).run().stdout;
+    assert!(explained.contains("bela holds one task running and 1 waiting"), "{explained}");
+    let picture = world.mur(["roster", "show", "--format", "svg"]).ok().stdout;
+    assert!(picture.contains("1 task and 1 waiting"), "{picture}");
+    world.roster(&formation());
+    let shown = world.mur(["roster", "show"]).ok().stdout;
+    assert!(!shown.contains("leaves out"), "{shown}");
+}
+
+#[test]
 fn the_exit_status_says_whether_one_member_may_call_another() {
     let world = World::new();
     world.roster(&formation());

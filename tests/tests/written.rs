@@ -80,6 +80,24 @@ fn a_usage_error_repeats_no_command_to_the_terminal() {
 }
 
 #[test]
+fn a_task_that_looks_like_a_file_that_is_not_there_is_taken_as_text_and_that_is_said() {
+    let world = World::new();
+    let agent = quick("solo");
+    world.install(&agent);
+    let run = |task: &str| {
+        let flags = ["run", "--capsule", "local/solo", "--capsule-version", agent.version(), "--task", task];
+        world.mur(flags).args(["--lifecycle-after-task", "exit"]).ok()
+    };
+    let note = "[capsule-runtime] note: --task: no file 'nofile.md' is here; taken as the task's text";
+    assert_eq!(run("nofile.md").stderr.lines().filter(|line| *line == note).count(), 1);
+    world.write("nofile.md", "a task");
+    for quiet in ["nofile.md", "read other.md", "hello"] {
+        let said = run(quiet).stderr;
+        assert!(!said.contains("note: --task"), "{quiet}: {said}");
+    }
+}
+
+#[test]
 fn an_unknown_key_of_the_configuration_is_silent_at_launch_and_named_by_doctor() {
     let world = World::new();
     world.write("murmur.yaml", quick("agent").manifest());

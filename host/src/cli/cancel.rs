@@ -2,13 +2,14 @@
 
 use std::fmt::Write as _;
 use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::cli::Outcome;
 use crate::diagnostics::{Diagnostic, Result, codes, output};
-use crate::paths::MurmurHome;
+use crate::paths::{MurmurHome, shell_word};
 use crate::records::{address, probe, stop};
 
 /// The variable whose token is presented with `--url`.
@@ -43,7 +44,7 @@ pub fn run(args: Args) -> Outcome {
             return Ok(2);
         }
     };
-    let report = report(task, &door.cancel(task)?)?;
+    let report = report(task, &door.cancel(task)?).map_err(|refusal| refusal.hint(door.tasks_hint()))?;
     let _ = output::stdout_text(&report);
     Ok(0)
 }
@@ -52,13 +53,15 @@ pub fn run(args: Args) -> Outcome {
 struct Door {
     address: String,
     token: Option<String>,
+    /// The session's records, when it was named by its running record.
+    records: Option<PathBuf>,
 }
 
 impl Door {
     fn at(url: &str) -> Self {
         let address = url.strip_prefix("http://").unwrap_or(url).trim_end_matches('/').to_owned();
         let token = std::env::var(TOKEN_VARIABLE).ok().filter(|token| !token.trim().is_empty());
-        Self { address, token }
+        Self { address, token, records: None }
     }
 
     /// The door of a running session, once it has answered as that session.
@@ -70,10 +73,19 @@ impl Door {
         };
         match probe::session_at(&record.url, record.door_token.as_deref()) {
             Ok(id) if id == record.session_id.as_str() => {
-                Ok(Self { address: record.url.clone(), token: record.door_token.clone() })
+                let records = Some(record.records_dir.clone());
+                Ok(Self { address: record.url.clone(), token: record.door_token.clone(), records })
             }
             Ok(_) => Err(silent(format!("another session answers at {}", record.url))),
             Err(error) => Err(silent(error.to_string())),
+        }
+    }
+
+    /// Where the tasks of the door can be seen.
+    fn tasks_hint(&self) -> String {
+        match &self.records {
+            Some(dir) => format!("its tasks: mur trace show {}", shell_word(&dir.to_string_lossy())),
+            None => "ListTasks at that door names the tasks this token may see".to_owned(),
         }
     }
 
@@ -84,7 +96,9 @@ impl Door {
         let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "CancelTask", "params": { "id": task } }).to_string();
         let failed = |why: String| Diagnostic::new(codes::E_IO_003, format!("{}: {why}", self.address));
         let answer = probe::request_within(ANSWER_WAIT, &self.address, "POST", "/", &headers, body.as_bytes());
-        let (status, answer) = answer.map_err(|error: io::Error| failed(error.to_string()))?;
+        let (status, answer) = answer.map_err(|error: io::Error| {
+            failed(error.to_string()).hint("mur ps lists the doors of running sessions; --url takes one as HOST:PORT")
+        })?;
         let answer: Value = serde_json::from_slice(&answer).unwrap_or_default();
         if matches!(status, 401 | 403) {
             let said = answer["message"].as_str().unwrap_or("no reason given");
@@ -92,7 +106,7 @@ impl Door {
                 .hint(format!("set {TOKEN_VARIABLE} to a token of that door; `mur token` prints one")));
         }
         if status != 200 {
-            return Err(failed(format!("the door answered {status}")));
+            return Err(failed(format!("the door answered {status}")).hint("is it the door of a session? mur ps lists them"));
         }
         Ok(answer)
     }

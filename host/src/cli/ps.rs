@@ -217,12 +217,15 @@ fn table(rows: &[Row], formations: &[FormationSummary]) -> String {
         return "no running capsules\n".to_owned();
     }
     let with_formation = !formations.is_empty();
-    let line = |cells: [&str; 7]| {
-        let [session, capsule, status, detached, uptime, formation, url] = cells;
-        let formation = if with_formation { format!("{formation:36}  ") } else { String::new() };
+    let name = |row: &Row| row.record.formation_member.clone().unwrap_or_else(|| "-".to_owned());
+    let names = rows.iter().map(|row| name(row).chars().count()).max().unwrap_or(0).max("MEMBER".len());
+    let line = |cells: [&str; 8]| {
+        let [session, capsule, status, detached, uptime, formation, member, url] = cells;
+        let formation =
+            if with_formation { format!("{formation:36}  {member:names$}  ") } else { String::new() };
         format!("{session:36}  {capsule:24}  {status:12}  {detached:8}  {uptime:9}  {formation}{url}\n")
     };
-    let mut text = line(["SESSION", "CAPSULE", "STATUS", "DETACHED", "UPTIME", "FORMATION", "URL"]);
+    let mut text = line(["SESSION", "CAPSULE", "STATUS", "DETACHED", "UPTIME", "FORMATION", "MEMBER", "URL"]);
     for row in rows {
         let record = &row.record;
         text.push_str(&line([
@@ -232,6 +235,7 @@ fn table(rows: &[Row], formations: &[FormationSummary]) -> String {
             if record.outlives_launcher { "yes" } else { "no" },
             &uptime(&record.started_at),
             record.formation_id.as_ref().map_or("-", FormationId::as_str),
+            &name(row),
             &record.url,
         ]));
     }

@@ -13,9 +13,10 @@ use crate::diagnostics::{Diagnostic, Result, codes, output};
 use crate::ids::{FormationId, SessionId};
 use crate::paths::MurmurHome;
 use crate::records::read::{Trace, formation, show, steps};
-use crate::records::recorded::{Group, is_path};
+use crate::records::recorded::{self, Group, is_path};
 use crate::records::running::{self, Process};
 use crate::records::members;
+use crate::roster;
 
 /// Flags of `mur trace`.
 #[derive(clap::Args)]
@@ -85,16 +86,23 @@ enum Command {
     },
 }
 
+/// Where `mur run` makes work folders, in the project.
+const WORKDIR: &str = "workdir";
+
 #[derive(clap::Args)]
 struct Root {
-    /// The workdir root whose sessions are meant [default: ./workdir]
+    /// The workdir root whose sessions are meant [default: ./workdir; beside a roster.yaml also .]
     #[arg(long, value_name = "DIR")]
     workdir: Option<PathBuf>,
 }
 
 impl Root {
+    /// The one that was named, else `./workdir`; in a roster's project, where nothing is recorded under that, the
+    /// project itself, which is where its entry member works.
     fn group(&self, home: &MurmurHome) -> Group {
-        Group::of(home, self.workdir.as_deref().unwrap_or(Path::new("workdir")))
+        let group = Group::of(home, self.workdir.as_deref().unwrap_or(Path::new(WORKDIR)));
+        let in_a_project = self.workdir.is_none() && Path::new(roster::FILE_NAME).is_file();
+        if in_a_project && group.sessions().is_empty() { Group::of(home, Path::new(".")) } else { group }
     }
 }
 
@@ -138,7 +146,8 @@ fn show_session(home: &MurmurHome, address: Option<&str>, root: &Root) -> Result
     if let Some(id) = id {
         let own = trace.path.parent().and_then(Path::parent).map(Path::to_owned);
         text.push('\n');
-        text.push_str(&formation::section(&id, &members::find(&id, groups(home, &id, root, own))));
+        let found = members::find(&id, groups(home, &id, root, own));
+        text.push_str(&formation::section(&id, &found, &running_sessions(home)?));
     }
     Ok(text)
 }
@@ -157,7 +166,7 @@ fn show_formation(home: &MurmurHome, address: &str, root: &Root) -> Result<Strin
         )
         .hint("run it in the roster's project directory, where the entry member records"));
     }
-    Ok(formation::section(&id, &found))
+    Ok(formation::section(&id, &found, &running_sessions(home)?))
 }
 
 /// Where a formation's sessions are looked for: the root given, or `./workdir` and the current directory (an entry
@@ -190,6 +199,7 @@ fn list(home: &MurmurHome, json: bool, root: &Root) -> Result<String> {
                 "started_at": started.map(rfc3339),
                 "context_id": Trace::read(&trace).ok().and_then(|trace| trace.last_context()),
                 "running": running.contains(&session),
+                "exit_status": members::ending(&trace),
             })
         })
         .collect();
@@ -198,21 +208,30 @@ fn list(home: &MurmurHome, json: bool, root: &Root) -> Result<String> {
         return Ok(format!("{}\n", serde_json::to_string_pretty(&all).unwrap_or_default()));
     }
     if rows.is_empty() {
-        return Ok(format!("no sessions in workdir at {} (records in {})\n", group.root.display(), group.dir.display()));
-    }
-    let mut text = format!("{:36}  {:24}  {:7}  CONTEXT\n", "SESSION", "STARTED", "STATUS");
-    for row in &rows {
-        let cell = |key: &str| row[key].as_str().unwrap_or("-").to_owned();
-        let status = if row["running"] == true { "running" } else { "ended" };
-        text.push_str(&format!(
-            "{:36}  {:24}  {status:7}  {}\n",
-            cell("session_id"),
-            cell("started_at"),
-            cell("context_id")
+        // Nothing recorded is no error, but this may be the wrong place: the hint is that of the other commands.
+        return Ok(format!(
+            "no sessions in workdir at {} (records in {})\n  hint: {}\n",
+            group.root.display(),
+            group.dir.display(),
+            recorded::ELSEWHERE
         ));
+    }
+    let mut text = list_row(["SESSION", "STARTED", "STATUS", "EXIT", "CONTEXT"]);
+    for row in &rows {
+        let cell = |key: &str| row[key].as_str().unwrap_or("-");
+        let (status, exit) = match (row["running"] == true, row["exit_status"].as_str()) {
+            (true, _) => ("running", "-"),
+            (false, Some(exit)) => ("ended", exit),
+            (false, None) => ("ended", "no session_end"),
+        };
+        text.push_str(&list_row([cell("session_id"), cell("started_at"), status, exit, cell("context_id")]));
     }
     text.push_str(&format!("records: {}\n", group.dir.display()));
     Ok(text)
+}
+
+fn list_row([session, started, status, exit, context]: [&str; 5]) -> String {
+    format!("{session:36}  {started:24}  {status:7}  {exit:21}  {context}\n")
 }
 
 fn running_sessions(home: &MurmurHome) -> Result<Vec<SessionId>> {
@@ -245,7 +264,8 @@ fn remove(home: &MurmurHome, address: &str, json: bool, root: &Root) -> Result<S
         .hint(format!("end it first with mur stop {session}")));
     }
     // Only a work folder the runtime made has the session's name; a --workdir is never touched.
-    let folder = root.workdir.is_none().then(|| group.root.join(session.as_str())).filter(|dir| dir.exists());
+    let made_here = root.workdir.is_none() && group.root == Path::new(WORKDIR);
+    let folder = made_here.then(|| group.root.join(session.as_str())).filter(|dir| dir.exists());
     let dir = group.records_dir(&session);
     let record = Some(running::path(home, &session)).filter(|path| path.exists());
     for dir in folder.iter().chain([&dir]) {

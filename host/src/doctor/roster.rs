@@ -56,6 +56,9 @@ fn show(admitted: &Admitted, report: &mut Report) {
         ));
     }
     report.out(reachability(admitted));
+    if let Some(notice) = admitted.left_out(|_| true) {
+        report.out(format!("  {notice}"));
+    }
     for crowded in &admitted.warnings {
         let warning = Diagnostic::new(codes::W_ROS_001, crowded.message.clone());
         report.out(format!("  {}", warning.warning_line()));

@@ -99,7 +99,7 @@ async fn gated(State(app): State<Arc<App>>, request: Request) -> Response {
     if head.uri.path().starts_with("/resources/") {
         return refuse(body, planes::operator(&app, &caller, &head).await);
     }
-    let Some(length) = rpc_length(&head) else { return refuse(body, not_found()) };
+    let Some(length) = rpc_length(&head) else { return refuse(body, no_request(&head)) };
     if length > MAX_BODY as u64 {
         let message = format!("a request's body holds at most {MAX_BODY} bytes");
         return refuse(body, flat(StatusCode::PAYLOAD_TOO_LARGE, "too_large", &message));
@@ -130,10 +130,24 @@ fn rpc_length(head: &Parts) -> Option<u64> {
     (head.method == Verb::POST && at_root && json && length > 0).then_some(length)
 }
 
-pub(super) fn not_found() -> Response {
-    let mut response = Response::new(Body::empty());
-    *response.status_mut() = StatusCode::NOT_FOUND;
-    response
+/// `404` of a request that is none of ours, with what one would be.
+fn no_request(head: &Parts) -> Response {
+    let json =
+        head.headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
+    let message = if head.uri.path() != "/" || head.uri.query().is_some() {
+        "nothing is at this path; the door takes POST / and shows its card at GET /.well-known/agent-card.json"
+    } else if head.method != Verb::POST {
+        "the door takes POST /; its card is at GET /.well-known/agent-card.json"
+    } else if !json {
+        "the door takes JSON-RPC: send Content-Type: application/json"
+    } else {
+        "the door takes JSON-RPC: send a body, and its length as Content-Length"
+    };
+    not_found(message)
+}
+
+pub(super) fn not_found(message: &str) -> Response {
+    flat(StatusCode::NOT_FOUND, "not_found", message)
 }
 
 /// Answers without waiting for the body; some of it is read meanwhile, for closing on unread bytes would take the

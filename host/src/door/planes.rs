@@ -22,7 +22,7 @@ pub(super) async fn peer(State(_): State<Arc<App>>, request: Request) -> Respons
 
 /// The control surface: absent unless a manifest lists something for a controller.
 pub(super) async fn control(State(_): State<Arc<App>>, _: Request) -> Response {
-    not_found()
+    not_found("this capsule lists nothing for a controller, so there is no control surface")
 }
 
 /// The plane the operator reads exported files from.

@@ -10,6 +10,10 @@ use crate::paths::MurmurHome;
 /// Shortest suffix that names a session.
 const MIN_SUFFIX: usize = 4;
 
+/// Where else sessions may be, for a root that has none.
+pub const ELSEWHERE: &str = "run it where the capsule was run, or name the workdir root: --workdir DIR; the entry member of \
+                             a formation records under the roster's directory";
+
 /// The records of one workdir root.
 #[derive(Clone, Debug)]
 pub struct Group {
@@ -79,10 +83,8 @@ impl Group {
     fn unknown(&self, address: &str, count: usize) -> Diagnostic {
         let dir = self.dir.display();
         if count == 0 {
-            return Diagnostic::new(codes::E_TRC_002, format!("'{address}': no session is recorded under {dir}")).hint(
-                "run it where the capsule was run, or name the workdir root: --workdir DIR; the entry member of a \
-                 formation records under the roster's directory, so --workdir . there",
-            );
+            return Diagnostic::new(codes::E_TRC_002, format!("'{address}': no session is recorded under {dir}"))
+                .hint(ELSEWHERE);
         }
         Diagnostic::new(codes::E_TRC_002, format!("'{address}' names none of the {count} sessions under {dir}"))
             .hint("mur trace list shows them; --workdir DIR reads those of another workdir root")

@@ -61,6 +61,31 @@ impl Admitted {
         (0..self.members.len()).flat_map(|from| self.callees(from).map(move |to| (from, to)))
     }
 
+    /// Says which members `reachability: all` leaves on no edge. Those `known` says no to are passed over: what they
+    /// declare cannot be told.
+    pub fn left_out(&self, known: impl Fn(usize) -> bool) -> Option<String> {
+        if !matches!(self.reach, Reach::All) {
+            return None;
+        }
+        let silent = self.members.iter().enumerate().filter(|(at, member)| !member.serves_peers && known(*at));
+        let mut names = silent.map(|(_, member)| match member.entry {
+            true => format!("{} (the entry member)", member.name),
+            false => member.name.clone(),
+        });
+        let shown: Vec<String> = names.by_ref().take(MAX_LEFT_OUT).collect();
+        let more = match names.count() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        (!shown.is_empty()).then(|| {
+            format!(
+                "reachability: all leaves out {}{more}: without exports.peer_tasks.accept: true a member neither calls nor \
+                 is called",
+                shown.join(", ")
+            )
+        })
+    }
+
     /// Whether anybody may call anybody.
     pub fn has_edges(&self) -> bool {
         match &self.reach {
@@ -75,6 +100,9 @@ impl Admitted {
         }
     }
 }
+
+/// Most members that are named as left out.
+const MAX_LEFT_OUT: usize = 10;
 
 /// Who may call whom, as compact as the roster said it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -105,6 +133,17 @@ pub struct AdmittedMember {
     pub authenticated: bool,
     /// Tasks it holds at once.
     pub holds: usize,
+}
+
+impl AdmittedMember {
+    /// What it holds, in words: how many tasks run and how many wait.
+    pub fn room(&self) -> String {
+        match self.holds {
+            0 => "no task".to_owned(),
+            1 => "one task, none waiting".to_owned(),
+            holds => format!("one task running and {} waiting", holds - 1),
+        }
+    }
 }
 
 /// A member more members may call than it holds tasks at once (`W-ROS-001`).

@@ -295,18 +295,18 @@ fn of_callee(survey: &Survey, to: usize, declared: &Declared, needs: &mut Vec<Ne
             let text = format!("{name} declares task_acceptance: none, so its door takes no task");
             need("room", State::Missing, text, Some(codes::W_ROS_001));
         }
-        (holds, Some(crowded)) => {
+        (_, Some(crowded)) => {
             let text = format!(
-                "{name} holds {holds} task{} at once and {} members may call it: a call that finds it full is offered \
-                 again until its time is up; queue_depth: {} would hold one of each",
-                if holds == 1 { "" } else { "s" },
+                "{name} holds {} and {} members may call it: a call that finds it full is offered again until its time is \
+                 up; queue_depth: {} would hold one of each",
+                member.room(),
                 crowded.callers,
                 crowded.queue_depth
             );
             need("room", State::Limited, text, Some(codes::W_ROS_001));
         }
-        (holds, None) => {
-            let text = format!("{name} holds {holds} task{} at once", if holds == 1 { "" } else { "s" });
+        (_, None) => {
+            let text = format!("{name} holds {}", member.room());
             need("room", State::Met, text, None);
         }
     }

@@ -65,7 +65,7 @@ async fn heads_and_bodies_are_bounded() {
 }
 
 #[tokio::test]
-async fn what_is_no_request_of_ours_is_404_and_empty() {
+async fn what_is_no_request_of_ours_is_404_and_says_what_one_would_be() {
     let house = House::open(PUBLIC);
     let mut client = house.client().await;
     for line in [
@@ -79,20 +79,24 @@ async fn what_is_no_request_of_ours_is_404_and_empty() {
         "GET /control",
     ] {
         let answer = client.get(line, &[]).await;
-        assert_eq!((answer.status, answer.header("content-length")), (404, Some("0")), "{line}");
+        assert_eq!((answer.status, answer.json()["error"].as_str()), (404, Some("not_found")), "{line}");
     }
     let good = String::from_utf8(post(&[], "{}")).unwrap();
-    for bad in [
-        good.replace("application/json", "text/plain"),
-        good.replace("POST / ", "POST /?x "),
-        good.replace("Content-Type: application/json\r\n", ""),
-        good.replace("Content-Length: 2\r\n\r\n{}", "Content-Length: 0\r\n\r\n"),
-        good.replace("Content-Length: 2\r\n\r\n{}", "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"),
+    for (bad, why) in [
+        (good.replace("application/json", "text/plain"), "Content-Type: application/json"),
+        (good.replace("POST / ", "POST /?x "), "nothing is at this path"),
+        (good.replace("Content-Type: application/json\r\n", ""), "Content-Type: application/json"),
+        (good.replace("Content-Length: 2\r\n\r\n{}", "Content-Length: 0\r\n\r\n"), "Content-Length"),
+        (
+            good.replace("Content-Length: 2\r\n\r\n{}", "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"),
+            "Content-Length",
+        ),
     ] {
         let mut client = house.client().await;
         client.send(bad.as_bytes()).await;
         let answer = client.answer().await;
-        assert_eq!((answer.status, answer.body.len()), (404, 0), "{bad}");
+        assert_eq!(answer.status, 404, "{bad}");
+        assert!(answer.json()["message"].as_str().is_some_and(|said| said.contains(why)), "{bad}");
     }
     let good = good.replace("application/json", "Application/JSON; charset=utf-8");
     client.send(good.as_bytes()).await;

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use crate::ids::FormationId;
+use crate::ids::{FormationId, SessionId};
 use crate::records::members::Found;
 
 use super::Trace;
@@ -26,8 +26,8 @@ struct Call<'a> {
     notes: Vec<String>,
 }
 
-/// The formation's section.
-pub fn section(formation: &FormationId, found: &Found) -> String {
+/// The formation's section. `running` are the sessions of this machine that have not ended.
+pub fn section(formation: &FormationId, found: &Found, running: &[SessionId]) -> String {
     let traces: Vec<(&str, Option<Trace>)> = found
         .sessions
         .iter()
@@ -41,7 +41,7 @@ pub fn section(formation: &FormationId, found: &Found) -> String {
     for (root, why) in &found.unreadable {
         let _ = writeln!(text, "searched:   {}  could not be read: {why}", root.display());
     }
-    text.push_str(&members(found));
+    text.push_str(&members(found, running));
     let delegated: usize =
         traces.iter().flat_map(|(_, trace)| trace).map(|trace| trace.of("delegation_start").count()).sum();
     if delegated > 0 {
@@ -56,7 +56,7 @@ pub fn section(formation: &FormationId, found: &Found) -> String {
     text
 }
 
-fn members(found: &Found) -> String {
+fn members(found: &Found, running: &[SessionId]) -> String {
     let rows: Vec<Vec<String>> = found
         .sessions
         .iter()
@@ -66,7 +66,11 @@ fn members(found: &Found) -> String {
                 session.session.to_string(),
                 session.member().unwrap_or("-").to_owned(),
                 format!("{}@{}", string(start, "capsule_name"), string(start, "capsule_version")),
-                session.exit_status.clone().unwrap_or_else(|| "no session_end".to_owned()),
+                match &session.exit_status {
+                    Some(status) => status.clone(),
+                    None if running.contains(&session.session) => "running".to_owned(),
+                    None => "no session_end: it was killed".to_owned(),
+                },
             ];
             if let Some(by) = start["spawned_by"].as_str() {
                 row.push(format!("spawned by {by}"));

@@ -23,8 +23,10 @@ pub fn tree(trace: &Trace, verbose: bool) -> String {
     };
     let mut children: HashMap<&str, Vec<&Value>> = HashMap::new();
     let mut roots = Vec::new();
+    let tasks: HashMap<&str, &str> =
+        trace.of("task_start").map(|start| (string(start, "task_id"), string(start, "event_id"))).collect();
     for record in &trace.records {
-        match record["parent_id"].as_str() {
+        match parent(record, &tasks) {
             Some(parent) => children.entry(parent).or_default().push(record),
             None => roots.push(record),
         }
@@ -33,6 +35,17 @@ pub fn tree(trace: &Trace, verbose: bool) -> String {
         branch(&mut text, root, &children, 0, verbose);
     }
     text
+}
+
+/// What a record is drawn below. A call of a task outlasts turns and hangs off the session in the file; a reader looks for it
+/// in its task.
+fn parent<'a>(record: &'a Value, tasks: &HashMap<&str, &'a str>) -> Option<&'a str> {
+    let of_task = if string(record, "event_type").starts_with("member_call") {
+        tasks.get(string(record, "task_id")).copied()
+    } else {
+        None
+    };
+    of_task.or(record["parent_id"].as_str())
 }
 
 /// Deepest nesting drawn: a parent is always an earlier line, so this only bounds a hostile file.

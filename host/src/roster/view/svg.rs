@@ -341,7 +341,11 @@ impl Picture<'_> {
     /// One line about a member.
     fn facts(&self, index: usize) -> String {
         let member = &self.view.members()[index];
-        let tasks = || format!("{} task{} at once", member.holds, if member.holds == 1 { "" } else { "s" });
+        let tasks = || match member.holds {
+            0 => "no task".to_owned(),
+            1 => "1 task".to_owned(),
+            holds => format!("1 task and {} waiting", holds - 1),
+        };
         let warned = self.view.survey.seen.warnings.iter().find(|crowded| crowded.member == index);
         let text = match (&self.view.survey.declared[index], warned) {
             (Err(refusal), _) => return format!("missing: {}", refusal.code()),

@@ -22,6 +22,9 @@ pub(super) fn render(view: &View<'_>) -> String {
     };
     let _ = writeln!(out, "{}: {verdict}", view.file.display());
     let _ = writeln!(out, "{}, {}{by}", counted(members, "member"), counted(edges, "edge"));
+    if let Some(notice) = view.survey.seen.left_out(|index| view.declared(index).is_some()) {
+        let _ = writeln!(out, "{notice}");
+    }
     for index in 0..members {
         member(view, index, &mut out);
     }
@@ -102,7 +105,7 @@ fn tasks(view: &View<'_>, index: usize) -> String {
         (false, AfterTask::Sleep) => "ends after the first (after_task: sleep acts with queue)",
         (false, AfterTask::Exit) => "ends after the first",
     };
-    format!("holds {} at once ({how}); {after}", member.holds)
+    format!("holds {} ({how}); {after}", member.room())
 }
 
 fn door(view: &View<'_>, index: usize, credentials: &[String]) -> String {

@@ -7,7 +7,7 @@ use super::unserved;
 use crate::diagnostics::{Diagnostic, Result, codes};
 use crate::ids::{ContextId, SessionId};
 use crate::manifest::Capsule;
-use crate::paths::MurmurHome;
+use crate::paths::{MurmurHome, shell_word};
 use crate::records::read::Trace;
 use crate::records::read::text::plural;
 use crate::records::recorded::Group;
@@ -34,7 +34,8 @@ impl Resumed {
     /// `E-TRC-002` for an address that names none or several, `E-TRC-001` for a trace that cannot be read, `E-RUN-016`
     /// for a session that ran no task.
     pub fn find(home: &MurmurHome, resume: &Resume, root: &Path) -> Result<Self> {
-        let path = Group::of(home, root).trace_of(&resume.address).map_err(|fault| fault.prefixed("--resume: "))?;
+        let group = Group::of(home, root);
+        let path = group.trace_of(&resume.address).map_err(|fault| fault.prefixed("--resume: "))?;
         let trace = Trace::read(&path)?;
         let start = trace.start()?;
         let session = start["session_id"].as_str().and_then(SessionId::parse).ok_or_else(|| {
@@ -42,7 +43,7 @@ impl Resumed {
         })?;
         let context = trace.last_context().ok_or_else(|| {
             Diagnostic::new(codes::E_RUN_016, format!("session {session} ran no task, so it has no conversation"))
-                .hint("resume a session that ran a task; mur trace list shows the context of each")
+                .hint(with_a_task(&group))
         })?;
         let capsule = start["capsule_name"].as_str().unwrap_or_default().to_owned();
         Ok(Self { session, context, capsule, compact: resume.compact })
@@ -103,5 +104,18 @@ impl Resumed {
         let records = running::list(home).map(|listing| listing.records).unwrap_or_default();
         let own = records.iter().find(|record| record.session_id == self.session);
         own.is_some_and(|record| !matches!(record.process(), Process::Gone(_)))
+    }
+}
+
+/// Names the newest session of a group that can be gone on with, and the command that lists them all.
+fn with_a_task(group: &Group) -> String {
+    let root = std::path::absolute(&group.root).unwrap_or_else(|_| group.root.clone());
+    let list = format!("mur trace list --workdir {}", shell_word(&root.to_string_lossy()));
+    let ran_one = |session: &SessionId| {
+        Trace::read(&group.records_dir(session).join("trace.jsonl")).is_ok_and(|trace| trace.last_context().is_some())
+    };
+    match group.sessions().into_iter().find(ran_one) {
+        Some(session) => format!("the newest that ran one: --resume {session}; all of them: {list}"),
+        None => format!("none of those beside it ran one either: {list}"),
     }
 }

@@ -6,7 +6,7 @@ use std::io::Read as _;
 use std::path::Path;
 
 use super::WorkPlace;
-use crate::diagnostics::{Diagnostic, Result, codes};
+use crate::diagnostics::{Diagnostic, Result, codes, output};
 use crate::paths::beneath::{self, Refusal};
 
 /// Most bytes of a task.
@@ -29,6 +29,12 @@ fn from_flag(value: &OsStr) -> Result<Vec<u8>> {
     let path = Path::new(value);
     // A text too long or too odd to be a path is not the path of a file.
     if !path.is_file() {
+        if value.to_str().is_some_and(looks_like_a_path) && !path.exists() {
+            let shown = value.to_string_lossy();
+            output::stderr_line(&format!(
+                "[capsule-runtime] note: --task: no file '{shown}' is here; taken as the task's text"
+            ));
+        }
         return value
             .to_str()
             .map(|text| text.as_bytes().to_vec())
@@ -44,6 +50,12 @@ fn from_flag(value: &OsStr) -> Result<Vec<u8>> {
         Ok(_) => Ok(bytes),
         Err(error) => Err(refused(&error)),
     }
+}
+
+/// One word with a slash, or with the ending that task files have; an address of the web is none.
+fn looks_like_a_path(text: &str) -> bool {
+    let word = !text.is_empty() && text.len() <= 4096 && !text.contains(|c: char| c.is_whitespace() || c.is_control());
+    word && !text.contains("://") && (text.contains('/') || text.ends_with(".md") || text.ends_with(".txt"))
 }
 
 fn imported(work: &Path) -> Result<Option<Vec<u8>>> {
@@ -84,6 +96,16 @@ mod tests {
             of_launch(Some(dir.path().as_os_str()), &place, false).unwrap().unwrap(),
             dir.path().to_str().unwrap().as_bytes()
         );
+    }
+
+    #[test]
+    fn a_text_that_may_be_a_mistyped_path_is_told_from_a_sentence() {
+        for path in ["nofile.md", "notes.txt", "tasks/one", "./x", "/tmp/none"] {
+            assert!(looks_like_a_path(path), "{path}");
+        }
+        for text in ["", "hello", "read notes.md", "sum up a/b or c", "https://example.org/x", "a.md\n"] {
+            assert!(!looks_like_a_path(text), "{text}");
+        }
     }
 
     #[test]

@@ -12,7 +12,21 @@ pub fn script() -> Script {
         "rules": [
             {
                 "when": {"contains": "[call-member] call "},
-                "turns": [[{"say": "{{answers | each \"{{it.member}} answered: {{it.text}}\n\"}}{{text | find \"No answer came from: (.*)\" | default \"\"}}"}]]
+                "turns": [[
+                    {"for_each": "{{answers}}", "as": "one", "do": [
+                        {"if": {"matches": " to {{one.member}} ended completed:"},
+                         "then": [{"say": "{{one.member}} answered: {{one.text}}"}],
+                         "else": [
+                            {"if": {"matches": " to {{one.member}} ended (?<how>[a-z_]+)"}},
+                            {"say": "No answer from {{one.member}} ({{how}}): {{one.text}}"}
+                         ]}
+                    ]},
+                    // One whose call ended as it was made is not among those the message brings.
+                    {"for_each": "{{peers}}", "as": "peer", "do": [
+                        {"if": {"not": {"contains": " to {{peer}} ended "}},
+                         "then": [{"say": "No answer from {{peer}}: it did not take the task."}]}
+                    ]}
+                ]]
             },
             {
                 "when": {"has_tool": "call-member"},
@@ -20,7 +34,13 @@ pub fn script() -> Script {
                     [{"for_each": "{{peers}}", "as": "peer", "do": [
                         {"call": "call-member", "input": {"member": "{{peer}}", "task": "{{text}}"}}
                     ]}],
-                    [{"say": "Handed to {{peers | join \", \"}}."}]
+                    // The last word where nobody took it; otherwise the answers follow.
+                    [{"for_each": "{{results}}", "as": "one", "do": [
+                        {"if": {"of": "{{one.is_error}}", "equals": "true"},
+                         "then": [{"say": "No answer from {{one.text.member | default \"a member\"}} \
+({{one.text.status | default \"failed\"}}): {{one.text.output | default \"it could not be called\"}}"}],
+                         "else": [{"say": "Handed to {{one.text.member}}."}]}
+                    ]}]
                 ]
             },
             {"turns": [[{"say": "The scripted driver was given {{text | words | len}} words and says them back: {{text}}"}]]}

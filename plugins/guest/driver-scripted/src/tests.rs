@@ -179,3 +179,35 @@ fn without_a_script_work_is_handed_on_or_said_back() {
         </untrusted-content>";
     assert!(run(&request(vec![user("x"), user(answers)]), None, &mut stage).data.contains("a answered: yes"));
 }
+
+#[test]
+fn without_a_script_a_member_that_gave_no_answer_is_reported_plainly() {
+    let calls = json!([{"type": "tool_call", "id": "c1", "name": "call-member", "input": {}},
+        {"type": "tool_call", "id": "c2", "name": "call-member", "input": {}}]);
+    let result = |id: &str, is_error: bool, data: Value, note: &str| {
+        json!({"role": "tool", "tool_call_id": id, "is_error": is_error, "content": [{"type": "text", "text":
+            format!("<untrusted-content source=tool:call-member>\n{data}\n</untrusted-content>\n{note}")}]})
+    };
+    let gone = json!({"call_id": "mcl_1", "member": "a", "status": "unreachable", "output": "its door is closed"});
+    let taken = json!({"call_id": "mcl_2", "member": "b", "status": "started", "task_id": "tsk_1"});
+    let talk = vec![
+        user("do it"),
+        json!({"role": "assistant", "content": calls}),
+        result("c1", true, gone, "Do not present anything as a's answer."),
+        result("c2", false, taken, "Its answer is not here yet."),
+    ];
+    let text = |messages: Vec<Value>| {
+        let reply = run(&request(messages), None, &mut Rehearsal::default());
+        let reply: Value = serde_json::from_str(&reply.data).unwrap();
+        let blocks = reply["content"].as_array().unwrap().iter();
+        blocks.map(|block| block["text"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(text(talk), ["No answer from a (unreachable): its door is closed", "Handed to b."]);
+    let answers = "[call-member] call mcl_2 to b ended timed_out, with no answer from b:\n\
+        <untrusted-content source=member:b>\ntoo late\n</untrusted-content>\n\n\
+        [call-member] No answer came from: b (call mcl_2, timed_out). Say so.";
+    assert_eq!(
+        text(vec![user("x"), user(answers)]),
+        ["No answer from b (timed_out): too late", "No answer from a: it did not take the task."]
+    );
+}

@@ -328,7 +328,7 @@ impl Job {
                 Ok(Sent::Refused(status, output)) => return (Ending::without_answer(status, output), None),
                 Err(Fault::NotSent(why)) => return (Ending::without_answer(Status::Failed, why), None),
                 Err(Fault::Unreachable(why)) if offer == 1 => {
-                    return (Ending::without_answer(Status::Failed, why), None);
+                    return (Ending::without_answer(Status::Unreachable, why), None);
                 }
                 Err(Fault::Unreachable(why)) => {
                     failures += 1;

@@ -31,7 +31,7 @@ fn closing(outcomes: &[Outcome]) -> Vec<String> {
         let below: Vec<&Below> = silent.iter().flat_map(|outcome| &outcome.ending.below).collect();
         let below = if below.is_empty() { String::new() } else { format!("; further down: {}", list(&below)) };
         lines.push(format!(
-            "[call-member] No answer came from: {}{below}. Say so where it matters, and put no words in their mouths.",
+            "[call-member] No answer came from: {}{below}. Where it matters, say so; present nothing as theirs.",
             names.join(", ")
         ));
     }
