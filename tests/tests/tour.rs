@@ -7,7 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use mur_tests::live::{Home, dist};
+use mur_tests::dist;
+use mur_tests::live::Home;
 
 fn text_of(path: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path);
@@ -29,7 +30,7 @@ fn pasted(home: &Home, cwd: &Path, lines: &[String]) -> String {
         }
     }
     script.push_str("wait\n");
-    let path = format!("{}:/usr/bin:/bin", dist::dir().join("bin").display());
+    let path = format!("{}:/usr/bin:/bin", dist().join("bin").display());
     let done = Command::new("/bin/sh")
         .args(["-c", &script])
         .env_clear()
