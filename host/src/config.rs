@@ -41,10 +41,8 @@ pub struct Config {
     pub host_paths: Vec<HostPath>,
     /// `spend.machine_tokens_per_day`, the lowest of both files.
     pub machine_tokens_per_day: Option<u64>,
-    /// `inference:`, the project's values first.
+    /// `inference:` of the global file: what `mur new --roster` writes.
     pub inference: InferenceDefaults,
-    /// What `mur new --roster` reads: `inference:` of the global file alone.
-    pub global_inference: InferenceDefaults,
     /// Lines for stderr, complete.
     pub warnings: Vec<String>,
     /// Keys that nothing reads, for `mur doctor`: a launch ignores them silently. Complete lines.

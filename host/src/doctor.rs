@@ -8,10 +8,13 @@ mod models;
 mod project;
 mod report;
 mod roster;
+mod surroundings;
 
 use std::path::{Path, PathBuf};
 
 pub use report::Report;
+
+use surroundings::Surroundings;
 
 use crate::diagnostics::{Diagnostic, Result, codes};
 use crate::manifest;
@@ -41,7 +44,8 @@ pub fn check(cwd: &Path, bind: &str, home: Result<MurmurHome>, report: &mut Repo
                 dir.display()
             ));
             report.out("");
-            roster::block(&dir, report);
+            let around = home.as_ref().ok().map(|home| Surroundings::read(&dir, home, report));
+            roster::block(&dir, around.as_ref(), report);
             if let Ok(home) = home {
                 leftovers::block(&home, report);
             }

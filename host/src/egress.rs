@@ -21,7 +21,7 @@ use std::sync::{Arc, OnceLock};
 
 use tokio::sync::OnceCell;
 
-pub use gateway::{Gateway, KeySource, ReadKey};
+pub use gateway::{Gateway, KeySource, ReadKey, Variable};
 pub use message::refused as message_refused;
 pub use peers::{PeerDoor, Peers};
 pub use rules::RuleSet;

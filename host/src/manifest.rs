@@ -184,7 +184,19 @@ impl ArtifactEntry {
 /// `E-MAN-001`, `E-MAN-002`, `E-MAN-003`, `E-CAP-018`: the first fault in the order the keys are checked.
 pub fn read_capsule(text: &[u8], file: &str) -> Result<(Capsule, Vec<Diagnostic>)> {
     let doc = yaml::parse(file, text, MAX_BYTES).map_err(|fault| fault.into_diagnostic(codes::E_MAN_002, FILE_NAME))?;
-    read::capsule(&doc)
+    read::capsule(&doc).map_err(|refusal| misspelt(refusal, &doc))
+}
+
+/// A refusal, with the first key that is no key and near one: what is missing may stand under it.
+fn misspelt(refusal: Diagnostic, doc: &yaml::Doc) -> Diagnostic {
+    let unknown = yaml::known::unknown(doc.root(), keys::TOP);
+    let Some(key) = unknown.iter().find(|key| key.near.is_some()) else { return refusal };
+    let line = key.mark.line;
+    let hint = match refusal.hint_text() {
+        Some(hint) => format!("{hint}; and see line {line}: {key}"),
+        None => format!("see line {line}: {key}"),
+    };
+    refusal.hint(hint)
 }
 
 /// Reads a manifest file: refused unread when it is larger than [`MAX_BYTES`].

@@ -48,6 +48,7 @@ pub struct Member {
     /// `entry: true`.
     pub entry: bool,
     mark: Mark,
+    version_mark: Mark,
     entry_mark: Mark,
 }
 
@@ -103,8 +104,8 @@ pub struct Checked {
 /// # Errors
 /// `E-ROS-001` with the place of the fault.
 pub fn parse(text: &[u8]) -> Result<Roster> {
-    let doc = yaml::parse(FILE_NAME, text, MAX_BYTES)
-        .map_err(|fault| fault.into_diagnostic(codes::E_ROS_001, FILE_NAME).hint(read::FIELDS))?;
+    let doc =
+        yaml::parse(FILE_NAME, text, MAX_BYTES).map_err(|fault| fault.into_diagnostic(codes::E_ROS_001, FILE_NAME))?;
     read::roster(doc)
 }
 

@@ -88,22 +88,42 @@ pub struct Fault {
     pub message: String,
     /// Where, when it is known.
     pub place: Option<Place>,
+    /// The text is no YAML of ours, rather than a value none of the key's.
+    pub syntax: bool,
 }
 
 impl Fault {
     /// The printed message: what kind of fault, where, and which.
     pub fn message(&self) -> String {
+        let kind = if self.syntax { "YAML syntax error at " } else { "" };
         match &self.place {
-            Some(place) => {
-                format!("YAML syntax error at line {}, column {}: {}", place.line, place.column, self.message)
-            }
+            Some(place) => format!("{kind}line {}, column {}: {}", place.line, place.column, self.message),
             None => format!("YAML syntax error: {}", self.message),
         }
     }
 
+    /// What to do about it, by its cause. It repeats nothing of the text.
+    pub fn hint(&self) -> Option<&'static str> {
+        let by_cause = [
+            (TAB, "indent with spaces"),
+            (UNCLOSED, "close it, or put a value that begins with such a character in quotes"),
+            ("twice", "keep one of the two"),
+            ("not accepted", "write what is meant where it is used, in plain YAML"),
+            ("UTF-", "save the file as UTF-8 text"),
+            ("larger than", "no file of this kind needs that much: is it the right one?"),
+            ("${NAME}", "put the value in quotes"),
+        ];
+        let known = by_cause.iter().find(|(words, _)| self.message.contains(words));
+        let usual = "look at the indentation, quotes and brackets there and on the line above";
+        self.syntax.then(|| known.map_or(usual, |(_, hint)| hint))
+    }
+
     /// As a diagnostic whose message begins with the file's name.
     pub fn into_diagnostic(self, code: Code, name: &str) -> Diagnostic {
-        let diagnostic = Diagnostic::new(code, format!("{name}: {}", self.message()));
+        let mut diagnostic = Diagnostic::new(code, format!("{name}: {}", self.message()));
+        if let Some(hint) = self.hint() {
+            diagnostic = diagnostic.hint(hint);
+        }
         match self.place {
             Some(place) => diagnostic.at(place),
             None => diagnostic,
@@ -152,7 +172,7 @@ pub fn read_file(path: &Path, max_bytes: u64) -> Result<Vec<u8>, ReadFault> {
 /// The first fault, with its place where there is one. Work and memory are linear in the text and bounded by
 /// `max_bytes`.
 pub fn parse(file: &str, bytes: &[u8], max_bytes: u64) -> Result<Doc, Fault> {
-    let unplaced = |message: &str| Fault { message: message.to_owned(), place: None };
+    let unplaced = |message: &str| Fault { message: message.to_owned(), place: None, syntax: true };
     if bytes.len() as u64 > max_bytes {
         return Err(unplaced(&format!("the file is larger than {max_bytes} bytes")));
     }
@@ -165,7 +185,7 @@ pub fn parse(file: &str, bytes: &[u8], max_bytes: u64) -> Result<Doc, Fault> {
             let before = String::from_utf8_lossy(&bytes[..error.valid_up_to()]);
             let mark = end_of(&before);
             let place = place_of(file, &before, mark);
-            return Err(Fault { message: "the file is not UTF-8".to_owned(), place: Some(place) });
+            return Err(Fault { message: "the file is not UTF-8".to_owned(), place: Some(place), syntax: true });
         }
     };
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
@@ -178,7 +198,7 @@ pub fn parse(file: &str, bytes: &[u8], max_bytes: u64) -> Result<Doc, Fault> {
             } else {
                 message
             };
-            Err(Fault { message, place: Some(place_of(file, text, mark)) })
+            Err(Fault { message, place: Some(place_of(file, text, mark)), syntax: true })
         }
     }
 }
@@ -272,9 +292,9 @@ impl Doc {
         place_of(&self.file, &self.text, mark)
     }
 
-    /// A fault at a place of this file.
+    /// A value at a place of this file that its key cannot hold.
     pub fn fault(&self, mark: Mark, message: impl Into<String>) -> Fault {
-        Fault { message: message.into(), place: Some(self.place(mark)) }
+        Fault { message: message.into(), place: Some(self.place(mark)), syntax: false }
     }
 }
 
@@ -309,7 +329,7 @@ impl Builder {
         let mut documents = 0_u32;
         let mut start = mark(1, 1);
         for next in Parser::new_from_str_with_options(text, options) {
-            let (event, span) = next.map_err(|error| (mark_of(*error.marker()), error.info()))?;
+            let (event, span) = next.map_err(|error| broken(text, mark_of(*error.marker()), error.info()))?;
             let at = mark_of(span.start);
             match event {
                 Event::DocumentStart(..) => {
@@ -405,6 +425,25 @@ impl Builder {
             None => self.root = Some(node),
         }
         Ok(())
+    }
+}
+
+/// What is said of a tab where indentation is.
+const TAB: &str = "a tab indents this line";
+
+/// What the parser says of a bracket or quote that has no end.
+const UNCLOSED: &str = "unclosed";
+
+/// What the parser says; of a tab it names another place.
+fn broken(text: &str, at: Mark, info: String) -> (Mark, String) {
+    let mut around = (1..).zip(lines(text)).skip(at.line.saturating_sub(1) as usize).take(2);
+    let tab = around.find_map(|(number, line)| {
+        let indent = &line[..line.len() - line.trim_start().len()];
+        indent.contains('\t').then(|| mark(number, indent.chars().take_while(|c| *c != '\t').count() + 1))
+    });
+    match tab {
+        Some(tab) => (tab, format!("{TAB}; YAML takes spaces only")),
+        None => (at, info),
     }
 }
 

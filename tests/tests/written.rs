@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use mur_tests::{Agent, Done, World};
+use mur_tests::{Agent, Done, Roster, World};
 use serde_json::{Value, json};
 
 const CLOCKWORK: [&[&str]; 2] = [&["build"], &["run", "--task", "x"]];
@@ -198,4 +198,163 @@ fn a_native_payload_without_its_platform_is_warned_of_where_it_is_resolved() {
         fs::remove_dir_all(world.project().join(".murmur")).ok();
         fs::remove_file(world.project().join("murmur.lock")).ok();
     }
+}
+
+/// Agents a launch refuses on what they declare or what is missing around them, each with its code.
+fn refused_agents() -> Vec<(Agent, &'static str)> {
+    let keyed = Agent::anthropic("agent", "http://127.0.0.1:9", "x")
+        .driver_entry(|entry| entry["gateway"]["api_key"] = json!("${NO_KEY_OF_THIS_NAME}"));
+    vec![
+        (keyed, "E-MAN-003"),
+        (quick("agent").network(&["*.example.org"]), "E-CAP-001"),
+        (quick("agent").network(&["example.org/path"]), "E-CAP-001"),
+        (quick("agent").with(&["capabilities", "shell"], json!({"allow": ["sh"]})), "E-MAN-003"),
+        (quick("agent").with(&["context", "record_store"], "a/b"), "E-CAP-011"),
+        (quick("agent").driver_entry(|entry| entry["config"] = json!([1])), "E-CAP-010"),
+    ]
+}
+
+#[test]
+fn doctor_ends_with_an_error_where_a_launch_would_be_refused() {
+    for (agent, code) in refused_agents() {
+        let world = World::new();
+        world.write("murmur.yaml", agent.manifest());
+        let run = world.mur(["run", "--task", "x"]).run();
+        run.refused(code);
+        let doctor = world.mur(["doctor"]).run();
+        assert_eq!(doctor.code(), Some(1), "{}{}", doctor.stdout, doctor.stderr);
+        assert!(doctor.stderr.contains(&format!("[mur doctor] error[{code}]")), "{code}: {}", doctor.stderr);
+        assert!(doctor.stdout.contains("1 error found"), "{}", doctor.stdout);
+    }
+}
+
+#[test]
+fn doctor_of_a_formation_foresees_what_each_members_launch_is_refused_for() {
+    for (agent, code) in refused_agents() {
+        let world = World::new();
+        world.roster(&Roster::new().member("alone", agent));
+        world.mur(["run", "--roster", "--task", "x"]).run().refused(code);
+        let doctor = world.mur(["doctor"]).run();
+        assert_eq!(doctor.code(), Some(1), "{}{}", doctor.stdout, doctor.stderr);
+        let line = format!("[mur doctor] error[{code}]: member 'alone' (local/agent@");
+        assert!(doctor.stderr.contains(&line), "{line}: {}", doctor.stderr);
+    }
+    // The same key at hand, in the `.env` beside the roster: nothing is refused, and the place is said.
+    let world = World::new();
+    let keyed = Agent::anthropic("agent", "http://127.0.0.1:9", "x")
+        .driver_entry(|entry| entry["gateway"]["api_key"] = json!("${KEY_OF_THE_FILE}"));
+    world.roster(&Roster::new().member("alone", keyed));
+    world.write(".env", "KEY_OF_THE_FILE=sk-secret\n");
+    let doctor = world.mur(["doctor"]).ok();
+    let said = format!("comes from KEY_OF_THE_FILE in {}", world.project().join(".env").display());
+    assert!(doctor.stderr.contains(&said) && !doctor.stderr.contains("sk-secret"), "{}", doctor.stderr);
+}
+
+#[test]
+fn doctor_of_a_formation_names_what_show_names_and_keys_nothing_reads() {
+    let world = World::new();
+    let lead = quick("lead").authenticated();
+    world.roster(&Roster::new().member("lead", lead).member("coder", quick("coder").peer()).rule("lead", &["coder"]));
+    world.config("containmnet: sealed\n");
+    let doctor = world.mur(["doctor"]).ok();
+    let warned = "[mur doctor] warning[W-RUN-008]: member 'lead' may call coder, but capabilities.network.allow";
+    assert!(doctor.stderr.contains(warned), "{}", doctor.stderr);
+    assert!(doctor.stderr.contains("unrecognized key 'containmnet'"), "{}", doctor.stderr);
+    assert!(doctor.stdout.contains("2 warnings"), "{}", doctor.stdout);
+    // From elsewhere, by the directory or by the file.
+    let elsewhere = world.write("below/x", "");
+    for path in [world.project().to_owned(), world.project().join("roster.yaml")] {
+        let named = world.mur(["doctor"]).arg(&path).ok();
+        assert!(named.stdout.contains("lead → coder"), "{}", named.stdout);
+    }
+    world.mur(["doctor"]).arg(&elsewhere).run().refused("E-IO-001");
+}
+
+#[test]
+fn what_mur_build_refuses_is_foretold_where_a_manifest_says_what_it_is_packed_as() {
+    let world = World::new();
+    let scoped = quick("agent").with(&["name"], "local/agent");
+    world.write("murmur.yaml", scoped.manifest());
+    world.mur(["run", "--task", "x"]).ok();
+    world.mur(["build"]).run().refused("E-BLD-001");
+    let doctor = world.mur(["doctor"]).ok();
+    let foretold = "warning: mur build refuses this manifest: 'local/agent' cannot name an artifact";
+    assert!(doctor.stderr.contains(foretold), "{}", doctor.stderr);
+    world.write("murmur.yaml", quick("agent").with(&["runtime"], "capsul").manifest());
+    for args in [["doctor"], ["build"]] {
+        let said = world.mur(args).ok();
+        let warned = said.stderr.contains("warning[W-BLD-004]: murmur.yaml: runtime 'capsul' is no kind of artifact");
+        assert!(warned, "{args:?}: {}", said.stderr);
+    }
+}
+
+#[test]
+fn a_key_is_never_set_in_a_projects_file() {
+    let world = World::new();
+    for key in ["inference.api_key", "credentials.A_KEY"] {
+        let said = world.mur(["config", "set", key, "sk-secret"]).run();
+        said.refused("E-CFG-002");
+        assert!(said.stderr.contains(&format!("mur config set -g {key}")), "{}", said.stderr);
+        assert!(!said.stderr.contains("sk-secret"), "{}", said.stderr);
+    }
+    assert!(!world.project().join(".murmur").exists());
+    let provider = world.mur(["config", "set", "inference.provider", "openai"]).ok();
+    assert!(provider.stderr.contains("set it there with -g"), "{}", provider.stderr);
+}
+
+#[test]
+fn a_name_without_a_version_is_answered_with_one_that_is_there() {
+    let world = World::new();
+    world.install(&quick("mine"));
+    let said = world.mur(["install", "-g", "local/mine"]).run();
+    said.refused("E-REG-001");
+    assert!(said.stderr.contains("hint: name a version: local/mine@0.1.0"), "{}", said.stderr);
+    world.mur(["install", "-g", "local/mine@0.1.0"]).ok();
+}
+
+#[test]
+fn other_bytes_under_an_installed_name_and_version_are_said_to_replace_it() {
+    let world = World::new();
+    world.write("murmur.yaml", quick("agent").manifest());
+    let install = |agent: &Agent| world.mur(["install"]).arg(world.build(agent)).ok();
+    assert!(!install(&quick("mine")).stderr.contains("replaced"));
+    assert!(!install(&quick("mine")).stderr.contains("replaced"), "the same bytes");
+    let said = install(&quick("mine").with(&["context", "record"], "off"));
+    assert!(said.stderr.contains("note: local/mine@0.1.0 was installed with other bytes"), "{}", said.stderr);
+    assert!(said.stderr.contains("is replaced; murmur.lock now pins the new ones"), "{}", said.stderr);
+}
+
+#[test]
+fn a_refusal_shows_the_misspelt_key_that_causes_it() {
+    let world = World::new();
+    let manifest = quick("agent").manifest().replacen("inference", "inferense", 1);
+    world.write("murmur.yaml", &manifest);
+    for args in [&["run", "--task", "x"][..], &["build"], &["doctor"]] {
+        let said = world.mur(args).run();
+        assert_eq!(said.code(), Some(1));
+        assert!(
+            said.stderr.contains("unrecognized key 'inferense' at the top level — did you mean 'inference'?"),
+            "{}",
+            said.stderr
+        );
+    }
+    world.write("murmur.yaml", quick("agent").with(&["lifecycle", "task_acceptance"], "queu").manifest());
+    let said = refusal(&world.mur(["run", "--task", "x"]).run());
+    assert!(said.starts_with("error[E-MAN-002]") && said.contains("hint: did you mean 'queue'?"), "{said}");
+    assert!(!said.contains("syntax"), "{said}");
+}
+
+#[test]
+fn a_missing_bundled_version_is_answered_with_the_one_that_is_bundled() {
+    let world = World::new();
+    let mut bundled = String::new();
+    let agent = quick("agent").driver_entry(|entry| {
+        bundled = entry["version"].as_str().unwrap_or_default().to_owned();
+        entry["version"] = json!("0.0.9");
+    });
+    world.write("murmur.yaml", agent.manifest());
+    let said = world.mur(["doctor"]).run();
+    assert_eq!(said.code(), Some(1));
+    let fix = format!("Fix: name a version of murmur/driver-scripted that is there, such as {bundled}");
+    assert!(said.stdout.contains(&fix), "{fix}: {}", said.stdout);
 }

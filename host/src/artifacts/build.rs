@@ -11,8 +11,9 @@ use zip::{CompressionMethod, ZipWriter};
 use super::archive::{self, BUILD_LABEL, CAPSULE_WASM, MANIFEST, SKILL, is_root_wasm, select_wasm};
 use super::level::{self, Interfaces};
 use super::name::{Version, check_part};
-use crate::diagnostics::{Code, Diagnostic, Result, codes};
-use crate::manifest::{ArtifactManifest, Execution, read_artifact, read_capsule};
+use crate::diagnostics::{Code, Diagnostic, Result, codes, nearest};
+use crate::manifest::keys::RUNTIMES;
+use crate::manifest::{self, ArtifactManifest, Execution, read_artifact, read_capsule};
 use crate::paths::write_atomic;
 use crate::yaml::{self, Kind, Node};
 
@@ -66,6 +67,7 @@ pub fn build(source: &Path, output: Option<&Path>) -> Result<Built> {
     }
     let target = target(source, output, &manifest)?;
     let mut warnings = literal_secrets(&text);
+    warnings.extend(unknown_kind(&manifest));
     let mut files = vec![Packed { name: MANIFEST.into(), bytes: text }];
     for entry in required(&manifest, &mut warnings)? {
         files.push(read_required(source, &entry, &target)?);
@@ -73,6 +75,35 @@ pub fn build(source: &Path, output: Option<&Path>) -> Result<Built> {
     let level = check_payload(&manifest, &files, &mut warnings)?;
     write(&target, files, level)?;
     Ok(Built { path: target, level, warnings })
+}
+
+/// What packing a capsule's manifest would be refused or warned of, as far as the text tells; a manifest that does not say
+/// what it is packed as is none of its business.
+///
+/// # Errors
+/// As [`build`].
+pub fn check_packing(text: &[u8]) -> Result<Vec<Diagnostic>> {
+    let says = |doc: yaml::Doc| doc.root().get("runtime").is_some_and(|runtime| !runtime.is_null());
+    if !yaml::parse(MANIFEST, text, manifest::MAX_BYTES).is_ok_and(says) {
+        return Ok(Vec::new());
+    }
+    let manifest = read_artifact(text, MANIFEST)?;
+    check_manifest(&manifest)?;
+    Ok(unknown_kind(&manifest).into_iter().collect())
+}
+
+/// The warning of a `runtime` that no reader has a use for.
+fn unknown_kind(manifest: &ArtifactManifest) -> Option<Diagnostic> {
+    let (kind, known) = (&manifest.runtime, RUNTIMES);
+    if known.contains(&kind.as_str()) {
+        return None;
+    }
+    let message = format!("murmur.yaml: runtime '{kind}' is no kind of artifact: {}", known.join(", "));
+    let hint = match nearest(kind, known.iter().copied()) {
+        Some(near) => format!("did you mean '{near}'?"),
+        None => format!("write runtime: {CAPSULE} for what mur run launches"),
+    };
+    Some(Diagnostic::new(codes::W_BLD_004, message).hint(hint))
 }
 
 /// Faults of the manifest that a build refuses.

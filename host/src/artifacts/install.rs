@@ -13,7 +13,7 @@ use super::lock::Lock;
 use super::name::{ArtifactName, LOCAL_SCOPE, MURMUR_SCOPE, Platform, Version};
 use super::store::{Place, Stores, Verified};
 use super::{archive, project};
-use crate::diagnostics::{Diagnostic, Result, codes};
+use crate::diagnostics::{Diagnostic, Result, codes, output};
 use crate::manifest::Execution;
 use crate::paths::MurmurHome;
 
@@ -144,7 +144,25 @@ impl Installer<'_> {
                 Diagnostic::new(codes::E_IO_003, format!("{} cannot be made: {error}", root.display()))
             })?;
         }
+        self.say_replaced(artifact);
         self.stores.write(&self.target.place(), artifact, owner_id)
+    }
+
+    /// Says that other bytes were installed under the name and version. The install goes on: a file is the operator's own
+    /// word.
+    fn say_replaced(&self, artifact: &Verified) {
+        let there = self.stores.find_at(&self.target.place(), &artifact.name, &artifact.version);
+        let Ok(Some(there)) = there.map(|found| found.map(|found| found.bound())) else { return };
+        if there.platform != artifact.platform || there.sha256 == artifact.sha256 {
+            return;
+        }
+        let pinned = self.check_lock(artifact).is_err();
+        output::stderr_line(&format!(
+            "note: {} was installed with other bytes (sha256 {}) and is replaced{}",
+            artifact.reference(),
+            there.sha256,
+            if pinned { "; murmur.lock now pins the new ones" } else { "" }
+        ));
     }
 
     /// Installs a file as `local/<packed name>`. Returns the lines to print.
@@ -233,6 +251,16 @@ impl Installer<'_> {
     fn nowhere(&self, name: &ArtifactName, version: Option<&Version>) -> Diagnostic {
         let reference = version.map_or_else(|| name.to_string(), |version| format!("{name}@{version}"));
         let searched = format!("{}{}", self.stores.searched(name), self.stores.others(name));
+        if version.is_none()
+            && let Some(newest) = self.stores.versions(name).last()
+        {
+            let message = format!(
+                "'{name}' names no version, and no source says which is the newest{}",
+                self.stores.others(name)
+            );
+            let code = if name.scope() == LOCAL_SCOPE { codes::E_REG_001 } else { codes::E_REG_008 };
+            return Diagnostic::new(code, message).hint(format!("name a version: {name}@{newest}"));
+        }
         match name.scope() {
             LOCAL_SCOPE => {
                 Diagnostic::new(codes::E_REG_001, format!("'{reference}' is in no store: looked in {searched}"))

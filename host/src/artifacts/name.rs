@@ -65,8 +65,8 @@ impl NameFault {
         let Self::Bare(text) = self else { return None };
         let short = text.strip_prefix("murmur-").unwrap_or(text);
         Some(format!(
-            "name it with its scope: 'murmur/{short}' for a Murmur default artifact, '<owner>/{text}' for one \
-             published from github.com/<owner>, or 'local/{text}' for one installed from a .mur.zip file"
+            "name it with its scope: 'local/{text}' for one installed from a .mur.zip file, 'murmur/{short}' for one that \
+             comes with mur, or '<owner>/{text}' for one published from github.com/<owner>"
         ))
     }
 
@@ -78,6 +78,18 @@ impl NameFault {
             Some(hint) => diagnostic.hint(hint),
             None => diagnostic,
         }
+    }
+}
+
+/// What to do for an artifact that no store has, as a clause: a name alone installs only what some store holds.
+pub fn how_to_get(name: &ArtifactName, version: &Version) -> String {
+    match name.scope() {
+        LOCAL_SCOPE => format!(
+            "build it (mur build <directory>) and install the file: mur install -g <directory>/{}-{version}.mur.zip",
+            name.bare()
+        ),
+        MURMUR_SCOPE => "name a version that comes with this mur (mur list --all)".to_owned(),
+        _ => format!("get its .mur.zip and install the file, which then is local/{}", name.bare()),
     }
 }
 

@@ -3,7 +3,7 @@
 use clap::Subcommand;
 
 use crate::cli::Outcome;
-use crate::config::set::{Target, set};
+use crate::config::set::{API_KEY, Target, set};
 use crate::diagnostics::{Diagnostic, codes, output};
 use crate::paths::MurmurHome;
 
@@ -40,7 +40,10 @@ pub fn run(args: Args) -> Outcome {
         set(Target::Project(&cwd), &key, &value)?
     };
     output::stdout_line(&format!("Set {key} in {shown}"));
-    if key == "inference.api_key" {
+    if !global && key.starts_with("inference.") {
+        output::stderr_line("note: mur new reads inference from ~/.murmur/config.yaml only: set it there with -g");
+    }
+    if key == API_KEY {
         output::stderr_line(
             "note: mur run does not read inference.api_key; a capsule's key is credentials.<NAME>, which its gateway names",
         );

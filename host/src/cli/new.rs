@@ -31,7 +31,7 @@ pub fn run(args: Args) -> Outcome {
     })?;
     let bundled: Option<PathBuf> = paths::install_dir().ok().map(|dir| dir.join("artifacts"));
     let request = Request { name: args.roster, index: args.index, provider: args.provider };
-    let scaffold = Scaffold::plan(&request, &config.global_inference, &parent, &home, bundled.as_deref())?;
+    let scaffold = Scaffold::plan(&request, &config.inference, &parent, &home, bundled.as_deref())?;
     scaffold.write(&parent)?;
     for line in report(&scaffold) {
         output::stdout_line(&line);

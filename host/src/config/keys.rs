@@ -33,9 +33,9 @@ pub const TOP: Keys = &[
             key("provider", Shape::Text, "What mur new writes drivers for: anthropic, openai, scripted"),
             key("model", Shape::Text, "The model mur new writes"),
             key("endpoint", Shape::Text, "The endpoint mur new writes"),
-            key("api_key", Shape::Any, "Set by mur config set; keys belong in credentials"),
+            key("api_key", Shape::Any, "Nothing reads it; keys belong in credentials. Never in a project's file"),
         ]),
-        "What mur new writes; a project's values come first",
+        "What mur new writes; counts in ~/.murmur/config.yaml only",
     ),
     key(
         "spend",

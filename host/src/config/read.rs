@@ -17,6 +17,9 @@ use crate::yaml::{self, Doc, Node, ReadFault};
 /// What a project's file may not say, and why.
 const OPERATORS_OWN: [&str; 5] = ["credentials", "plugins", "stores", "sinks", "host_paths"];
 
+/// Where the keys are described.
+const KEYS: &str = "the keys and what each may hold: https://docs.murmur.nexus/reference/config/";
+
 /// A file under the reader's hand.
 struct File<'a> {
     path: &'a Path,
@@ -26,7 +29,10 @@ struct File<'a> {
 impl File<'_> {
     /// Reads and parses; `None` when there is no file.
     fn open(path: &Path) -> Result<Option<File<'_>>> {
-        let refused = |why: String| Diagnostic::new(codes::E_IO_003, format!("{}: {why}", path.display()));
+        let refused = |why: String| {
+            Diagnostic::new(codes::E_IO_003, format!("{}: {why}", path.display()))
+                .hint("correct the file, or move it away")
+        };
         let bytes = match yaml::read_file(path, MAX_BYTES) {
             Ok(bytes) => bytes,
             Err(ReadFault::Missing) => return Ok(None),
@@ -40,7 +46,7 @@ impl File<'_> {
         let doc = yaml::parse(&shown, bytes, MAX_BYTES).map_err(|fault| {
             let message = fault.message();
             // The line may hold a key: the place is named, its text is not shown.
-            Diagnostic::new(codes::E_IO_003, format!("{shown}: {message}"))
+            Diagnostic::new(codes::E_IO_003, format!("{shown}: {message}")).hint(fault.hint().unwrap_or(KEYS))
         })?;
         let file = File { path, doc };
         if !file.doc.root().is_null() && file.doc.root().map().is_none() {
@@ -53,7 +59,7 @@ impl File<'_> {
     fn fault(&self, node: &Node, key: &str, why: &str) -> Diagnostic {
         let key = if key.is_empty() { "the file" } else { key };
         let message = format!("{}:{}: {key} {why}, found {}", self.path.display(), node.mark.line, node.found());
-        Diagnostic::new(codes::E_IO_003, message)
+        Diagnostic::new(codes::E_IO_003, message).hint(KEYS)
     }
 
     /// Keys that nothing reads. A misspelt key may have been meant as a credential's, so only names are shown.
@@ -112,7 +118,7 @@ impl File<'_> {
             Some(text) => text.parse().map(Some).map_err(|_| {
                 let classes = Class::ALL.map(Class::as_str).join(", ");
                 let message = format!("{}: containment must be one of: {classes}; got '{text}'", self.path.display());
-                Diagnostic::new(codes::E_IO_003, message)
+                Diagnostic::new(codes::E_IO_003, message).hint(KEYS)
             }),
         }
     }
@@ -136,7 +142,7 @@ impl File<'_> {
                     self.path.display(),
                     entry.key
                 );
-                return Err(Diagnostic::new(codes::E_IO_003, message));
+                return Err(Diagnostic::new(codes::E_IO_003, message).hint("upper-case letters, digits and '_'"));
             }
             let key = format!("credentials.{}", entry.key);
             let text = entry.value.text().ok_or_else(|| self.fault(&entry.value, &key, "must be text"))?;
@@ -203,8 +209,9 @@ impl File<'_> {
             }
         };
         let path = PathBuf::from(text);
-        let refused =
-            |why: &str| Diagnostic::new(codes::E_IO_003, format!("{}: {key}: '{text}' {why}", self.path.display()));
+        let refused = |why: &str| {
+            Diagnostic::new(codes::E_IO_003, format!("{}: {key}: '{text}' {why}", self.path.display())).hint(KEYS)
+        };
         if !path.is_absolute() || path.components().any(|part| part == Component::ParentDir) {
             return Err(refused("must be an absolute path without '..'"));
         }
@@ -229,7 +236,6 @@ pub(super) fn global(home: &MurmurHome) -> Result<Config> {
 }
 
 fn from_global(file: &File<'_>, home: &MurmurHome) -> Result<Config> {
-    let inference = file.inference()?;
     let mut config = Config {
         credentials: file.credentials()?,
         containment: file.containment()?,
@@ -237,8 +243,7 @@ fn from_global(file: &File<'_>, home: &MurmurHome) -> Result<Config> {
         sinks: file.plugin_list("sinks")?,
         host_paths: file.host_paths(home)?,
         machine_tokens_per_day: file.tokens_per_day()?,
-        inference: inference.clone(),
-        global_inference: inference,
+        inference: file.inference()?,
         unknown: file.unknown().collect(),
         ..Config::default()
     };
@@ -288,13 +293,20 @@ fn add(config: &mut Config, file: &File<'_>) -> Result<()> {
         (Some(a), Some(b)) => Some(a.min(b)),
         (a, b) => a.or(b),
     };
+    if file.within("inference", "api_key")?.is_some() {
+        config.warnings.push(format!(
+            "[mur] warning: inference.api_key in {shown} is ignored, and a project's file is no place for a key: take it \
+             out, and store it with 'mur config set -g credentials.<NAME> <key>'"
+        ));
+    }
     let project = file.inference()?;
-    let global = std::mem::take(&mut config.inference);
-    config.inference = InferenceDefaults {
-        provider: project.provider.or(global.provider),
-        model: project.model.or(global.model),
-        endpoint: project.endpoint.or(global.endpoint),
-    };
+    for (key, value) in [("provider", project.provider), ("model", project.model), ("endpoint", project.endpoint)] {
+        if value.is_some() {
+            config
+                .unknown
+                .push(format!("{shown}: inference.{key} is not read here: mur new takes ~/.murmur/config.yaml's"));
+        }
+    }
     Ok(())
 }
 

@@ -18,7 +18,10 @@ use crate::yaml::{self, Entry, Kind, Mark, Node, ReadFault};
 
 /// Keys that can be set, besides `credentials.<NAME>`.
 pub const KEYS: [&str; 5] =
-    ["registry.index_url", "inference.provider", "inference.model", "inference.api_key", "inference.endpoint"];
+    ["registry.index_url", "inference.provider", "inference.model", API_KEY, "inference.endpoint"];
+
+/// A key, so never in a project's file.
+pub const API_KEY: &str = "inference.api_key";
 
 /// Which file is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,11 +71,17 @@ fn known<'k>(target: Target<'_>, key: &'k str) -> Result<(&'k str, &'k str)> {
         }
         return Ok(("credentials", name));
     }
+    if key == API_KEY && matches!(target, Target::Project(_)) {
+        return refused(
+            format!("'{key}' can only be set for all projects"),
+            format!("mur config set -g {key} <value>; a project's file never holds keys"),
+        );
+    }
     match key.split_once('.') {
         Some(parts) if KEYS.contains(&key) => Ok(parts),
         _ => refused(
             format!("'{key}' cannot be set"),
-            format!("one of: {}, credentials.<NAME> (with -g)", KEYS.join(", ")),
+            format!("one of: {}, credentials.<NAME> (keys with -g)", KEYS.join(", ")),
         ),
     }
 }

@@ -49,9 +49,14 @@ fn the_two_files_merge_key_by_key() {
     assert_eq!(format!("{:?}", config.credentials["A_KEY"]), "***");
     assert_eq!(config.containment, Some(Class::Scoped));
     assert_eq!(config.machine_tokens_per_day, Some(7));
-    assert_eq!(config.inference.model.as_deref(), Some("p"));
+    assert_eq!(config.inference.model.as_deref(), Some("g"), "a project's is not read");
+    assert!(
+        config
+            .unknown
+            .iter()
+            .any(|line| line.contains("project/.murmur/config.yaml: inference.model is not read here"))
+    );
     assert_eq!(config.inference.provider.as_deref(), Some("openai"));
-    assert_eq!(config.global_inference.model.as_deref(), Some("g"));
     assert_eq!(config.stores[1].config.to_string(), r#"{"a":1}"#);
     assert_eq!(config.plugins.containment[&Class::Advisory], "my-advisory");
     assert!(config.warnings.is_empty());
@@ -64,12 +69,12 @@ fn what_a_project_may_not_set_is_ignored_with_a_warning_that_shows_no_value() {
         .load(
             "",
             "credentials: {A_KEY: secret}\nhost_paths: [/]\nstores: [x]\nsinks: [x]\nplugins: {containment: {sealed: x}}\n\
-             containment: unconfined\n",
+             containment: unconfined\ninference: {api_key: secret}\n",
         )
         .unwrap();
     assert!(config.credentials.is_empty() && config.host_paths.is_empty() && config.stores.is_empty());
     assert!(config.plugins.containment.is_empty() && config.containment.is_none());
-    assert_eq!(config.warnings.len(), 6);
+    assert_eq!(config.warnings.len(), 7);
     assert!(
         config.warnings.iter().all(|line| line.contains("project/.murmur/config.yaml") && !line.contains("secret"))
     );
@@ -98,6 +103,7 @@ fn a_bad_file_is_refused_by_name_without_showing_its_text() {
         let printed = error.to_string();
         assert!(printed.contains("config.yaml") && printed.contains(words), "{printed}");
         assert!(!printed.contains("topsecret"), "{printed}");
+        assert!(error.hint_text().is_some(), "{printed}");
     }
 }
 
@@ -155,12 +161,14 @@ fn a_credential_goes_into_the_owners_file_only() {
     assert_eq!(credential_now(&place.home, "A_KEY").unwrap().expose(), "k");
     for (target, key) in [
         (Target::Project(&place.project()), "credentials.A_KEY"),
+        (Target::Project(&place.project()), "inference.api_key"),
         (Target::Global(&place.home), "credentials.lower"),
         (Target::Global(&place.home), "host_paths"),
         (Target::Global(&place.home), "inference"),
     ] {
         assert_eq!(set(target, key, "v").unwrap_err().code(), codes::E_CFG_002, "{key}");
     }
+    assert!(!place.project().join(PROJECT_FILE).exists(), "a refused key is written nowhere");
     fs::write(place.home.config(), "a: [").unwrap();
     assert_eq!(set(Target::Global(&place.home), "inference.model", "m").unwrap_err().code(), codes::E_IO_003);
     assert_eq!(fs::read_to_string(place.home.config()).unwrap(), "a: [", "nothing is written over what cannot be read");

@@ -188,6 +188,7 @@ codes! {
     W_BLD_001 "W-BLD-001" "a file that is always packed is listed again";
     W_BLD_002 "W-BLD-002" "a component is packed beside another that is ignored";
     W_BLD_003 "W-BLD-003" "sources or build products are packed with a compiled artifact";
+    W_BLD_004 "W-BLD-004" "a manifest being packed names a runtime that is no kind of artifact";
     W_REG_001 "W-REG-001" "a native artifact is stored without its platform";
     W_REG_002 "W-REG-002" "a capsule that may be spawned could not be read";
     W_REG_003 "W-REG-003" "an installed artifact does not fit what this host serves";

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::Report;
 use crate::artifacts::level::{PACKAGES, SERVED};
 use crate::artifacts::lock::Lock;
-use crate::artifacts::name::check_part;
+use crate::artifacts::name::{check_part, how_to_get};
 use crate::artifacts::store::{Found, Place, Stores, Verified};
 use crate::artifacts::{ArtifactName, Platform, Version};
 use crate::diagnostics::{Diagnostic, Result, codes};
@@ -153,7 +153,7 @@ fn judge(
     }
     let found = match stores.find(&name, &version) {
         Ok(Some(found)) => found,
-        Ok(None) => return (Verdict::Fault(format!("{platform}   — missing"), install), None),
+        Ok(None) => return (Verdict::Fault(format!("{platform}   — missing"), remedy(stores, &name, &version)), None),
         Err(fault) => return (Verdict::Fault(format!("{platform}   — {}", fault.message()), install), None),
     };
     if found.place != Place::Bundled && lock.is_some_and(|lock| lock.pin(&name).is_none()) {
@@ -169,6 +169,15 @@ fn judge(
     }
     let verdict = fitting(&artifact, &install);
     (verdict, Some(artifact.manifest))
+}
+
+/// What to do about an artifact no store has at this version.
+fn remedy(stores: &Stores, name: &ArtifactName, version: &Version) -> String {
+    let get = how_to_get(name, version);
+    match stores.versions(name).last() {
+        Some(there) => format!("name a version of {name} that is there, such as {there}, in murmur.yaml, or {get}"),
+        None => format!("{name}@{version}: {get}"),
+    }
 }
 
 fn local_source(source: &str, dir: &Path) -> Verdict {

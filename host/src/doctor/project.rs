@@ -2,19 +2,20 @@
 
 use std::path::Path;
 
+use super::surroundings::Surroundings;
 use super::{Report, artifacts, host, leftovers, models, roster};
+use crate::artifacts::build;
 use crate::artifacts::lock::Lock;
 use crate::artifacts::store::Stores;
 use crate::config::Config;
-use crate::containment::{Floors, Prober, check_cgroup, check_namespaces, class_in_force};
+use crate::containment::Prober;
 use crate::diagnostics::{Diagnostic, Result, codes};
 use crate::door::{CapsuleFacts, exposure_warning};
-use crate::egress::KeySource;
-use crate::manifest::{self, Acceptance, ApiKey, Capsule, Role, check_scope, gateway_warnings, read_capsule};
+use crate::manifest::{self, Acceptance, Capsule, Role, gateway_warnings, read_capsule};
 use crate::paths::MurmurHome;
 use crate::plugins::Registry;
-use crate::session::environment::{HostEnvironment, check_allow};
-use crate::session::staging::{check_served, declared_for_commands};
+use crate::session::environment::check_allow;
+use crate::session::staging::{declared_for_commands, refusals};
 
 /// Checks everything and reports all of it.
 pub(super) fn check(
@@ -34,6 +35,7 @@ pub(super) fn check(
         report.err(note.clone());
     }
     declared(&capsule, report);
+    packing(&text, report);
     door(&capsule, bind, report);
     let home = match home.and_then(|home| usable(&home).map(|()| home)) {
         Ok(home) => home,
@@ -44,32 +46,19 @@ pub(super) fn check(
             return Err(refusal);
         }
     };
-    let config = match Config::load(&home, dir) {
-        Ok(config) => config,
-        Err(fault) => {
-            report.error(&fault);
-            Config::default()
-        }
-    };
-    for line in &config.warnings {
-        report.err(line.clone());
-    }
-    for line in &config.unknown {
-        report.err(format!("[mur doctor] warning: {line}"));
-        report.count_warning(&format!("correct or remove it: {line}"));
-    }
-    gateways(&capsule, dir, &config, report);
-    let registry = Registry::new(&home, &config.plugins);
+    let around = Surroundings::read(dir, &home, report);
+    gateways(&capsule, &around, report);
+    let registry = Registry::new(&home, &around.config.plugins);
     let mut prober = Prober::new(&registry);
-    predictions(&capsule, &config, &mut prober, report);
+    class(&capsule, &around, &mut prober, report);
     host::blocks(&mut prober, report);
     drop(prober);
     host::murmur_home(&home, report);
     preopens(&capsule, report);
     if with_roster {
-        roster::block(dir, report);
+        roster::block(dir, Some(&around), report);
     }
-    stored(&capsule, dir, &home, &config, report);
+    stored(&capsule, dir, &home, &around.config, report);
     folders(dir, &home, report);
     leftovers::block(&home, report);
     Ok(())
@@ -105,26 +94,21 @@ fn declared(capsule: &Capsule, report: &mut Report) {
         }
     }
     let strip = shell.map(|shell| shell.strip_env.as_slice()).unwrap_or_default();
-    match check_allow(&capabilities.env.allow, strip) {
-        Ok(warnings) => warnings.iter().for_each(|warning| report.warning(warning)),
-        Err(refusal) => report.prediction(&refusal),
+    if let Ok(warnings) = check_allow(&capabilities.env.allow, strip) {
+        warnings.iter().for_each(|warning| report.warning(warning));
     }
-    let scopes = capsule.artifacts.iter().enumerate().filter_map(|(index, entry)| {
-        let scope = entry.capabilities.as_ref()?.filesystem_scope.as_ref()?;
-        Some((format!("artifacts[{index}].capabilities.filesystem.scope"), scope))
-    });
-    let own = capabilities.filesystem.scope.iter().map(|scope| ("capabilities.filesystem.scope".to_owned(), scope));
-    for (field, scope) in own.chain(scopes) {
-        if let Err(refusal) = check_scope(&field, scope) {
-            report.prediction(&refusal);
-        }
-    }
-    if let Err(refusal) = capabilities.network_rules() {
+    for refusal in refusals(capsule) {
         report.prediction(&refusal);
     }
-    for entry in &capsule.artifacts {
-        if let Err(refusal) = entry.config_json() {
-            report.prediction(&refusal);
+}
+
+/// What `mur build` would refuse or warn of in a manifest that says what it is packed as; a launch reads less of it.
+fn packing(text: &[u8], report: &mut Report) {
+    match build::check_packing(text) {
+        Ok(warnings) => warnings.iter().for_each(|warning| report.warning(warning)),
+        Err(refusal) => {
+            report.err(format!("[mur doctor] warning: mur build refuses this manifest: {}", refusal.message()));
+            report.count_warning(refusal.hint_text().unwrap_or(refusal.message()));
         }
     }
 }
@@ -160,56 +144,24 @@ fn door(capsule: &Capsule, bind: &str, report: &mut Report) {
 }
 
 /// Keys, and rules that name a gateway's host.
-fn gateways(capsule: &Capsule, dir: &Path, config: &Config, report: &mut Report) {
-    let host = match HostEnvironment::with_file_near(dir) {
-        Ok(host) => host,
-        Err(fault) => {
-            report.error(&fault);
-            HostEnvironment::default()
-        }
-    };
-    for warning in gateway_warnings(capsule) {
+fn gateways(capsule: &Capsule, around: &Surroundings, report: &mut Report) {
+    let (refusals, warnings) = around.keys(capsule);
+    for warning in gateway_warnings(capsule).iter().chain(&warnings) {
+        report.warning(warning);
+    }
+    for refusal in &refusals {
+        report.prediction(refusal);
+    }
+}
+
+/// The class a launch would have on this host.
+fn class(capsule: &Capsule, around: &Surroundings, prober: &mut Prober<'_>, report: &mut Report) {
+    let (in_force, refusals) = around.class(capsule, prober);
+    for refusal in &refusals {
+        report.prediction(refusal);
+    }
+    for warning in in_force.iter().flat_map(crate::containment::warnings) {
         report.warning(&warning);
-    }
-    for entry in &capsule.artifacts {
-        let Some(gateway) = &entry.gateway else { continue };
-        key(&entry.name, &gateway.api_key, config, &host, report);
-    }
-}
-
-fn key(artifact: &str, key: &ApiKey, config: &Config, host: &HostEnvironment, report: &mut Report) {
-    let never = std::sync::Arc::new(|_: &str| None);
-    match KeySource::find(artifact, key, &config.credentials, |name| host.get(name), never) {
-        Ok((_, Some(warning))) => report.warning(&warning),
-        Ok((_, None)) => {}
-        Err(refusal) => report.prediction(&refusal),
-    }
-}
-
-/// What a launch would be refused for on this host or by this version.
-fn predictions(capsule: &Capsule, config: &Config, prober: &mut Prober<'_>, report: &mut Report) {
-    if let Err(refusal) = check_served(capsule) {
-        report.prediction(&refusal);
-    }
-    let floors = Floors {
-        manifest: capsule.capabilities.containment,
-        config: config.containment,
-        workdir_exec: capsule.capabilities.filesystem.workdir_exec,
-        ..Floors::default()
-    };
-    match class_in_force(&floors, &mut |class| prober.report(class)) {
-        Ok(in_force) => {
-            if capsule.starts_processes() {
-                for refusal in [check_namespaces(&in_force).err(), check_cgroup(&in_force).err()].into_iter().flatten()
-                {
-                    report.prediction(&refusal);
-                }
-            }
-            for warning in crate::containment::warnings(&in_force) {
-                report.warning(&warning);
-            }
-        }
-        Err(refusal) => report.prediction(&refusal),
     }
 }
 

@@ -1,6 +1,10 @@
 //! What a check found, in the order in which it is printed.
 
-use crate::diagnostics::{Diagnostic, codes, output};
+use crate::diagnostics::{Code, Diagnostic, codes, output};
+
+/// What a launch refuses and a check only warns of: what the host or a flag may change before the launch.
+const ONLY_WARNED: [Code; 6] =
+    [codes::E_CAP_002, codes::E_CAP_004, codes::E_CAP_005, codes::E_CAP_006, codes::E_CAP_016, codes::E_RUN_019];
 
 /// One line and where it goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,8 +55,11 @@ impl Report {
         self.warnings.push(warning.hint_text().unwrap_or(warning.message()).to_owned());
     }
 
-    /// Something a launch would be refused for, while a check goes on.
+    /// Something a launch would be refused for, while a check goes on: an error, but for the few that are warnings here.
     pub fn prediction(&mut self, refusal: &Diagnostic) {
+        if !ONLY_WARNED.contains(&refusal.code()) {
+            return self.error(refusal);
+        }
         self.err(format!("[mur doctor] warning{}", printed(refusal)));
         self.warnings.push(refusal.hint_text().unwrap_or(refusal.message()).to_owned());
     }

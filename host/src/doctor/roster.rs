@@ -1,44 +1,85 @@
 //! The `Roster` block: the roster of a directory, admitted or not.
 
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use super::Report;
-use crate::diagnostics::{Diagnostic, Result, codes};
+use super::surroundings::Surroundings;
+use crate::containment::Prober;
+use crate::diagnostics::{Diagnostic, codes};
+use crate::formation::project::Project;
+use crate::manifest::read_capsule;
+use crate::plugins::Registry;
+use crate::roster::FILE_NAME;
 use crate::roster::admission::{Admitted, Reach};
-use crate::roster::admit::admit_in_child;
-use crate::roster::{FILE_NAME, MAX_BYTES};
-use crate::yaml::{self, ReadFault};
+use crate::roster::admit::survey_in_child;
+use crate::roster::survey::Survey;
+use crate::session::staging::{doors_out_of_reach, refusals};
 
 /// Most edges that are listed.
 const MAX_EDGES: usize = 500;
 
-/// Admits the roster of a directory and shows what came of it.
-pub(super) fn block(dir: &Path, report: &mut Report) {
+/// Admits the roster of a directory and shows what came of it, then what the launch of each member would be refused for.
+pub(super) fn block(dir: &Path, around: Option<&Surroundings>, report: &mut Report) {
     let file = dir.join(FILE_NAME);
     report.out("Roster");
     report.out(format!("  file: {}", file.display()));
-    match admitted(dir, &file) {
-        Ok(admitted) => show(&admitted, report),
+    let surveyed = Project::open(dir).and_then(|project| survey_in_child(&project.dir, &project.text));
+    let survey = match surveyed {
+        Ok(survey) => survey,
         Err(refusal) => {
-            for (index, line) in refusal.message().lines().enumerate() {
-                report.out(format!("  {}  {line}", if index == 0 { "✗" } else { " " }));
-            }
-            report.error(&refusal);
+            refused(&refusal, report);
+            return report.out("");
         }
+    };
+    match &survey.refusal {
+        None => show(&survey.seen, report),
+        Some(refusal) => refused(refusal, report),
     }
     report.out("");
+    if let Some(around) = around {
+        members(&survey, around, report);
+    }
 }
 
-fn admitted(dir: &Path, file: &Path) -> Result<Admitted> {
-    let text = yaml::read_file(file, MAX_BYTES).map_err(|fault| {
-        let why = match fault {
-            ReadFault::Missing => "not found".to_owned(),
-            ReadFault::Other(why) => format!("cannot be read: {why}"),
-        };
-        Diagnostic::new(codes::E_ROS_001, format!("{FILE_NAME}: {} {why}", file.display()))
-    })?;
-    let dir = std::fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
-    admit_in_child(&dir, &text)
+fn refused(refusal: &Diagnostic, report: &mut Report) {
+    for (index, line) in refusal.message().lines().enumerate() {
+        report.out(format!("  {}  {line}", if index == 0 { "✗" } else { " " }));
+    }
+    report.error(refusal);
+}
+
+/// What each capsule's own launch would be refused or warned of, once for members that run the same.
+fn members(survey: &Survey, around: &Surroundings, report: &mut Report) {
+    let registry = Registry::new(&around.home, &around.config.plugins);
+    let mut prober = Prober::new(&registry);
+    // The host is asked once for each kind of floor.
+    let mut classes = HashMap::new();
+    let mut seen = HashSet::new();
+    for (index, (member, declared)) in survey.seen.members.iter().zip(&survey.declared).enumerate() {
+        let Ok(declared) = declared else { continue };
+        let callees: Vec<&str> = survey.seen.callees(index).map(|to| survey.seen.members[to].name.as_str()).collect();
+        if !callees.is_empty() && !declared.reaches_doors {
+            let hint = "add localhost to capabilities.network.allow of its capsule, build it and install it again";
+            report.warning(&doors_out_of_reach(&member.name, &callees).hint(hint));
+        }
+        if !seen.insert((&member.capsule, &member.version)) {
+            continue;
+        }
+        // It was read once already, so it reads.
+        let Ok((capsule, _)) = read_capsule(declared.manifest.as_bytes(), crate::manifest::FILE_NAME) else { continue };
+        let about = format!("member '{}' ({}@{}): ", member.name, member.capsule, member.version);
+        let (keys, warnings) = around.keys(&capsule);
+        let granted = &capsule.capabilities;
+        let kind = (granted.containment, granted.filesystem.workdir_exec, capsule.starts_processes());
+        let lacking = classes.entry(kind).or_insert_with(|| around.class(&capsule, &mut prober).1);
+        for refusal in refusals(&capsule).into_iter().chain(keys).chain(lacking.iter().cloned()) {
+            report.prediction(&refusal.prefixed(&about));
+        }
+        for warning in warnings {
+            report.warning(&warning.prefixed(&about));
+        }
+    }
 }
 
 fn show(admitted: &Admitted, report: &mut Report) {

@@ -20,6 +20,14 @@ pub const AUTHORITY: &str = "127.0.0.1:9";
 /// Most values of one key that are remembered for taking them out of texts: it is rotated by hand.
 const MAX_SEEN: usize = 16;
 
+/// A variable's value, and where it stands.
+pub struct Variable {
+    /// Its value.
+    pub value: String,
+    /// In words, such as `the environment variable X`.
+    pub place: String,
+}
+
 /// Reads a key again by its credential name; `None` when it cannot be read.
 pub type ReadKey = Arc<dyn Fn(&str) -> Option<Secret> + Send + Sync>;
 
@@ -50,16 +58,16 @@ pub enum KeySource {
 }
 
 impl KeySource {
-    /// Finds the key of an entry: the configured credential, then the environment. The warning is `W-SEC-027`, for a
+    /// Finds the key of an entry: the configured credential, then the environment and `.env`. The warning is `W-SEC-027`, for a
     /// key that is read only at launch.
     ///
     /// # Errors
-    /// `E-MAN-003` naming both places a named key was looked for in.
+    /// `E-MAN-003` naming the places a named key was looked for in.
     pub fn find(
         artifact: &str,
         key: &ApiKey,
         credentials: &BTreeMap<String, Secret>,
-        environment: impl Fn(&str) -> Option<String>,
+        variable: impl Fn(&str) -> Option<Variable>,
         read: ReadKey,
     ) -> Result<(Self, Option<Diagnostic>)> {
         match key {
@@ -71,9 +79,12 @@ impl KeySource {
                 if let Some(found) = credentials.get(name).filter(|found| !found.expose().is_empty()) {
                     return Ok((Self::Configured { name: name.clone(), last: found.clone(), read }, None));
                 }
-                if let Some(found) = environment(name).filter(|found| !found.is_empty()) {
-                    let warning = read_once(artifact, &format!("comes from the environment variable {name}"));
-                    return Ok((Self::Environment { name: name.clone(), key: Secret::new(found) }, Some(warning)));
+                if let Some(found) = variable(name).filter(|found| !found.value.is_empty()) {
+                    let warning = read_once(artifact, &format!("comes from {}", found.place));
+                    return Ok((
+                        Self::Environment { name: name.clone(), key: Secret::new(found.value) },
+                        Some(warning),
+                    ));
                 }
                 Err(missing(artifact, name))
             }
@@ -112,7 +123,7 @@ fn read_once(artifact: &str, how: &str) -> Diagnostic {
 fn missing(artifact: &str, name: &str) -> Diagnostic {
     let message = format!(
         "murmur.yaml: gateway.api_key of '{artifact}' names {name}, which is neither at credentials.{name} of \
-         ~/.murmur/config.yaml nor in the environment"
+         ~/.murmur/config.yaml nor in the environment or the project's .env"
     );
     Diagnostic::new(codes::E_MAN_003, message)
         .hint(format!("store it with 'mur config set -g credentials.{name} <key>'"))
@@ -308,14 +319,17 @@ mod tests {
         let nothing = || -> ReadKey { Arc::new(|_| None) };
         let named = ApiKey::Named("KEY".into());
         let mut credentials = BTreeMap::new();
+        let variable = |value: &str| Variable { value: value.to_owned(), place: "KEY in /p/.env".to_owned() };
         let find = |credentials: &BTreeMap<String, Secret>, value: Option<&str>| {
-            KeySource::find("a", &named, credentials, |_| value.map(str::to_owned), nothing())
+            KeySource::find("a", &named, credentials, |_| value.map(variable), nothing())
         };
         let error = find(&credentials, None).err().unwrap().to_string();
-        assert!(error.contains("credentials.KEY") && error.contains("environment"), "{error}");
+        assert!(error.contains("credentials.KEY") && error.contains("environment or the project's .env"), "{error}");
         assert!(find(&credentials, Some("")).is_err());
         let (source, warning) = find(&credentials, Some("sk-env")).unwrap();
-        assert_eq!((source.kind(), warning.unwrap().code()), ("environment", codes::W_SEC_027));
+        let warning = warning.unwrap();
+        assert_eq!((source.kind(), warning.code()), ("environment", codes::W_SEC_027));
+        assert!(warning.message().contains("comes from KEY in /p/.env"), "{warning}");
         credentials.insert("KEY".into(), Secret::new("sk-file".into()));
         let (source, warning) = find(&credentials, Some("sk-env")).unwrap();
         assert_eq!((source.kind(), warning), ("config", None));

@@ -42,7 +42,9 @@ impl Project {
 
 fn read_bounded(file: &Path) -> Result<Vec<u8>> {
     let unreadable = |error: std::io::Error| {
-        refused(format!("{} cannot be read: {error}", file.display()))
+        // Named by its directory, or by nothing but its name, which begins the message.
+        let which = if file == Path::new(ROSTER_FILE) { "it".to_owned() } else { file.display().to_string() };
+        refused(format!("{which} cannot be read: {error}"))
             .hint("write one with mur new --roster <NAME>, or name the directory that holds it")
     };
     // Without blocking: opening a pipe would wait for its writer.

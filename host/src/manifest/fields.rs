@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::FILE_NAME;
-use crate::diagnostics::{Diagnostic, Result, codes};
+use crate::diagnostics::{Diagnostic, Result, codes, nearest};
 use crate::yaml::{Doc, Entry, Mark, Node};
 
 /// Which words a fault begins with.
@@ -16,6 +16,9 @@ pub(super) enum Stem {
     /// `field '<path>' …`
     Field,
 }
+
+/// Where the keys are described.
+const KEYS: &str = "the keys and what each may hold: https://docs.murmur.nexus/reference/manifest/";
 
 /// One key: written or not.
 #[derive(Clone)]
@@ -113,7 +116,7 @@ impl<'a> Field<'a> {
 
     /// A fault reported as one of the YAML: `E-MAN-002`.
     pub(super) fn yaml_fault(&self, message: &str) -> Diagnostic {
-        self.doc.fault(self.mark, message).into_diagnostic(codes::E_MAN_002, FILE_NAME)
+        self.doc.fault(self.mark, message).into_diagnostic(codes::E_MAN_002, FILE_NAME).hint(KEYS)
     }
 
     /// Puts the field's place on a diagnostic.
@@ -144,7 +147,11 @@ impl<'a> Field<'a> {
 
     /// The fault of a value that is none of these words.
     pub(super) fn not_one_of(&self, words: &[&str], text: &str) -> Diagnostic {
-        self.fault(&format!("must be one of: {}; got '{text}'", words.join(", ")))
+        let fault = self.fault(&format!("must be one of: {}; got '{text}'", words.join(", ")));
+        match nearest(text, words.iter().copied()) {
+            Some(near) => fault.hint(format!("did you mean '{near}'?")),
+            None => fault,
+        }
     }
 
     /// Text that must be there and not blank.

@@ -25,6 +25,8 @@ pub const CLASSES: &[&str] =
 pub const FLOORS: &[&str] = &[Class::Advisory.as_str(), Class::Scoped.as_str(), Class::Sealed.as_str()];
 /// `artifacts[].runtime`.
 pub const ROLES: &[&str] = &["tool", "driver", "hook", "skill"];
+/// `runtime` of an artifact's own manifest.
+pub const RUNTIMES: &[&str] = &["capsule", "tool", "driver", "hook", "skill"];
 /// `artifacts[].on_overflow`.
 pub const ON_OVERFLOW: &[&str] = &["drop", "block"];
 /// `inference.transport`.

@@ -132,6 +132,10 @@ pub(super) fn split_authority(authority: &str) -> std::result::Result<(String, O
     if !host.starts_with('[') && !host.chars().all(plain) {
         return Err(format!("'{host}' is no host name"));
     }
+    // `*` by itself is the name of a host, one nothing is called by.
+    if host.contains('*') && host != "*" {
+        return Err(format!("'{host}' holds a wildcard, and hosts are compared whole: name each"));
+    }
     let port = match port {
         None => None,
         Some(text) if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) => {

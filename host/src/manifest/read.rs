@@ -65,7 +65,10 @@ pub(super) fn required(top: &Block<'_>, key: &str) -> Result<String> {
     let field = top.key(key);
     let text = field.nonblank()?.ok_or_else(|| {
         let message = format!("{FILE_NAME}: missing required field '{key}'");
-        field.place_on(Diagnostic::new(codes::E_MAN_001, message))
+        let example = if key == "version" { "version: \"0.1.0\"" } else { "name: my-capsule" };
+        field
+            .place_on(Diagnostic::new(codes::E_MAN_001, message))
+            .hint(format!("write it at the top level, as in {example}"))
     })?;
     if text.contains(is_hidden) {
         let why = format!("holds a character that cannot be seen: {}", revealed(&text));

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Checked, Member, Roster, warning};
 use crate::artifacts::lock::{Bound, Lock};
-use crate::artifacts::name::{Digest, LOCAL_SCOPE};
+use crate::artifacts::name::{Digest, how_to_get};
 use crate::diagnostics::{Diagnostic, Result, codes};
 use crate::manifest::{Capsule, Retain};
 
@@ -166,6 +166,8 @@ pub struct Crowded {
 pub struct Installed {
     /// SHA-256 of the bytes that were read, by the host.
     pub sha256: Digest,
+    /// Its packed manifest's text.
+    pub manifest: String,
     /// What it declares.
     pub capsule: Capsule,
     /// What a lock would have to pin.
@@ -187,6 +189,8 @@ pub struct Reason {
     pub text: String,
     /// Instead of installing the capsule.
     pub hint: Option<String>,
+    /// The capsule is there in other versions: it is the version that is wrong.
+    pub other_version: bool,
 }
 
 /// Checks 6 to 8 of a roster that has passed 2 to 5.
@@ -256,19 +260,14 @@ fn not_installed(roster: &Roster, index: usize, reason: &Reason) -> Diagnostic {
     let member = &roster.members[index];
     let message = format!("member '{}' ({}): {}", member.name, member.coordinate(), reason.text);
     let usual = || {
-        let install = format!("mur install {}", member.coordinate());
-        match member.capsule.scope() {
-            LOCAL_SCOPE => {
-                format!(
-                    "{install} (built here: mur install -g <directory>/{}-{}.mur.zip), or change the member's version",
-                    member.capsule.bare(),
-                    member.version
-                )
-            }
-            _ => format!("{install}, or change the member's version"),
+        let get = how_to_get(&member.capsule, &member.version);
+        match reason.other_version {
+            true => format!("change the member's version to one that is installed, or {get}"),
+            false => format!("{get}, or change the member's capsule or version"),
         }
     };
-    roster.refused_member(codes::E_ROS_007, index, &message).hint(reason.hint.clone().unwrap_or_else(usual))
+    let mark = if reason.other_version { member.version_mark } else { member.mark };
+    roster.refused(codes::E_ROS_007, mark, &message).hint(reason.hint.clone().unwrap_or_else(usual))
 }
 
 fn unlike_lock(roster: &Roster, index: usize, conflict: &Diagnostic) -> Diagnostic {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::{Checked, Reachability, Roster};
-use crate::diagnostics::{Result, codes};
+use crate::diagnostics::{Result, codes, nearest};
 
 pub(super) fn check(roster: &Roster) -> Result<Checked> {
     let indices = unique_names(roster)?;
@@ -64,9 +64,16 @@ fn edges(roster: &Roster, indices: &HashMap<&str, u32>, entry: usize) -> Result<
                 "reachability[{index}].{key}: the rule from '{}' names '{name}', which is no member",
                 rule.from
             );
-            roster
-                .refused(codes::E_ROS_004, mark, &message)
-                .hint("add a member of that name, or correct the rule; rules name members, not capsules")
+            let names = roster.members.iter().map(|member| member.name.as_str());
+            let capsule = roster.members.iter().find(|member| member.capsule.as_str() == name);
+            let hint = match (nearest(&name.to_lowercase(), names), capsule) {
+                (Some(near), _) => format!("did you mean '{near}'?"),
+                (None, Some(member)) => format!("rules name members, not capsules: '{}' runs it", member.name),
+                (None, None) => {
+                    "add a member of that name, or correct the rule; rules name members, not capsules".into()
+                }
+            };
+            roster.refused(codes::E_ROS_004, mark, &message).hint(hint)
         };
         let from = *indices.get(rule.from.as_str()).ok_or_else(|| unknown("from", &rule.from, rule.from_mark))?;
         for (position, (name, mark)) in rule.to.iter().zip(&rule.to_marks).enumerate() {

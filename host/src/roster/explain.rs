@@ -174,7 +174,7 @@ impl Explanation {
 fn index(survey: &Survey, name: &str) -> Result<usize> {
     let members = &survey.seen.members;
     members.iter().position(|member| member.name == name).ok_or_else(|| {
-        let hint = match nearest(name, members.iter().map(|member| member.name.as_str())) {
+        let hint = match nearest(&name.to_lowercase(), members.iter().map(|member| member.name.as_str())) {
             Some(near) => format!("did you mean '{near}'? mur roster show lists the members"),
             None => "mur roster show lists the members; a member has a name of its own beside its capsule's".to_owned(),
         };

@@ -2,7 +2,7 @@
 
 use super::{FILE_NAME, Member, Reachability, Roster, Rule, is_member_name, keys};
 use crate::artifacts::name::{ArtifactName, Version};
-use crate::diagnostics::{Diagnostic, Result, codes, is_hidden};
+use crate::diagnostics::{Diagnostic, Result, codes, is_hidden, nearest};
 use crate::shape::{self, Keys};
 use crate::yaml::{Doc, Entry, Mark, Node};
 
@@ -19,7 +19,9 @@ pub(super) fn roster(doc: Doc) -> Result<Roster> {
         let root = doc.root();
         if root.map().is_none() {
             let fault = format!("the top level must be a mapping, found {}", root.found());
-            return Err(reader.unpathed(root.mark, &fault));
+            let hint =
+                "a roster begins with roster_version: 1 and a list of members; mur new --roster <NAME> writes one";
+            return Err(reader.unpathed(root.mark, &fault).hint(hint));
         }
         reader.known_keys(root, "", "", keys::TOP)?;
         reader.version(root)?;
@@ -64,14 +66,19 @@ impl Reader<'_> {
         let unknown = entries.iter().filter(|entry| !known.contains(&&*entry.key)).min_by(|a, b| a.key.cmp(&b.key));
         let Some(Entry { key, mark, .. }) = unknown else { return Ok(()) };
         let key = shown(key);
-        let path = if path.is_empty() { key } else { format!("{path}.{key}") };
-        Err(self.at(&path, label, *mark, &format!("unknown key; expected: {}", known.join(", "))))
+        let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+        let near = nearest(&key, known.iter().copied());
+        let refusal = self.at(&path, label, *mark, &format!("unknown key; expected: {}", known.join(", ")));
+        Err(match near {
+            Some(near) => refusal.hint(format!("did you mean '{near}'?")),
+            None => refusal.hint(format!("remove it, or {FIELDS}")),
+        })
     }
 
     fn version(&self, root: &Node) -> Result<()> {
         let key = key(root, "", "", "roster_version");
         match key.value {
-            None => Err(self.fault(&key, "missing; it must be 1")),
+            None => Err(self.fault(&key, "missing; it must be 1").hint("add it: roster_version: 1")),
             Some(node) if node.integer() == Some(1) => Ok(()),
             Some(node) => match node.text() {
                 Some(text) => {
@@ -122,11 +129,12 @@ impl Reader<'_> {
                 None => without_hint(&refusal),
             }
         })?;
+        let version_key = key(node, path, &label, "version");
         let entry_key = key(node, path, &label, "entry");
         Ok(Member {
             name: name.to_owned(),
             capsule,
-            version: self.member_version(&key(node, path, &label, "version"))?,
+            version: self.member_version(&version_key)?,
             entry: match entry_key.value {
                 None => false,
                 Some(node) => node.boolean().ok_or_else(|| {
@@ -134,6 +142,7 @@ impl Reader<'_> {
                 })?,
             },
             mark: name_key.mark,
+            version_mark: version_key.mark,
             entry_mark: entry_key.mark,
         })
     }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::admission::{self, Admitted, AdmittedMember, Installed, Lookup, Source};
 use super::{Checked, Member, Roster, warning};
 use crate::diagnostics::{Diagnostic, Result};
-use crate::manifest::{Acceptance, AfterTask, Capsule, covers_loopback_http};
+use crate::manifest::{Acceptance, AfterTask, covers_loopback_http};
 
 /// What can be said of a roster that has passed checks 2 to 5.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -26,6 +26,8 @@ pub struct Survey {
 /// What of a capsule decides whether calls to and from it work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Declared {
+    /// Its packed manifest's text.
+    pub manifest: String,
     /// `lifecycle.task_acceptance`.
     pub task_acceptance: Acceptance,
     /// `lifecycle.after_task`.
@@ -71,7 +73,7 @@ pub fn survey(roster: &Roster, checked: Checked, source: &mut dyn Source) -> Sur
         Some(refusal) => Some(refusal.clone()),
         None => admission::formed(roster, &seen).err(),
     };
-    let declared = found.into_iter().map(|found| found.map(|member| declared(&member.capsule))).collect();
+    let declared = found.into_iter().map(|found| found.map(|member| declared(&member))).collect();
     Survey { seen, declared, refusal }
 }
 
@@ -88,10 +90,12 @@ fn absent(member: &Member) -> AdmittedMember {
     }
 }
 
-fn declared(capsule: &Capsule) -> Declared {
+fn declared(member: &Installed) -> Declared {
+    let capsule = &member.capsule;
     let lifecycle = &capsule.lifecycle;
     let authentication = capsule.network.authentication.as_ref();
     Declared {
+        manifest: member.manifest.clone(),
         task_acceptance: lifecycle.task_acceptance,
         after_task: lifecycle.after_task,
         queue_depth: lifecycle.queue_depth,

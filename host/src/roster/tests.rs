@@ -151,6 +151,25 @@ fn structure_is_checked_in_the_order_of_the_checks() {
     assert_eq!(refused(&text).code(), codes::E_ROS_004);
 }
 
+#[test]
+fn a_fault_is_answered_by_its_cause() {
+    let swap = |from: &str, to: &str| GOOD.replacen(from, to, 1);
+    for (text, line, hint) in [
+        (String::new(), 1, "a roster begins with roster_version: 1"),
+        (swap("    capsule", "\tcapsule"), 4, "indent with spaces"),
+        (swap("to: [no, no]", "to: [no, no"), 13, "close it"),
+        (swap("roster_version: 1", "roster_version: 1\nroster_version: 1"), 2, "keep one of the two"),
+        (swap("reachability", "reachabilty"), 11, "did you mean 'reachability'?"),
+        (swap("to: [no, no]", "to: [nö]"), 13, "did you mean 'no'?"),
+        (swap("to: [no, no]", "to: [NO]"), 13, "did you mean 'no'?"),
+        (swap("to: [no, no]", "to: [local/worker]"), 13, "'no' runs it"),
+    ] {
+        let error = refused(&text);
+        assert!(error.hint_text().is_some_and(|found| found.contains(hint)), "{text}\n{error}");
+        assert_eq!(error.place().map(|place| place.line), Some(line), "{error}");
+    }
+}
+
 /// Stores of a test: manifests by coordinate.
 #[derive(Default)]
 pub(super) struct Fake {
@@ -171,7 +190,10 @@ impl Source for Fake {
         self.asked += 1;
         let coordinate = member.coordinate();
         let Some((_, text)) = self.manifests.iter().find(|(known, _)| *known == coordinate || known == "*") else {
-            return Err(Reason { text: "not installed in the project or global store".into(), hint: None });
+            let same = |known: &str| known.split('@').next() == coordinate.split('@').next();
+            let other_version = self.manifests.iter().any(|(known, _)| same(known));
+            let text = "not installed in the project or global store".into();
+            return Err(Reason { text, hint: None, other_version });
         };
         let sha256 = Digest::of(text.as_bytes());
         let bound = Bound {
@@ -182,7 +204,7 @@ impl Source for Fake {
             owner_id: None,
         };
         let capsule = read_capsule(text.as_bytes(), "murmur.yaml").unwrap().0;
-        Ok(Installed { sha256, capsule, bound })
+        Ok(Installed { sha256, manifest: text.clone(), capsule, bound })
     }
 
     fn lock(&mut self) -> Result<Option<Lock>> {
@@ -206,7 +228,13 @@ fn members_are_installed_agree_with_the_lock_serve_and_authenticate_in_that_orde
     let error = admitted(GOOD, &mut Fake::default().with(worker, "")).unwrap_err();
     assert_eq!(error.code(), codes::E_ROS_007);
     assert!(error.message().contains("member 'lead' (local/lead@1.10): not installed in the project or global store"));
-    assert!(error.hint_text().unwrap().starts_with("mur install local/lead@1.10 (built here: "), "{error}");
+    let hint = "build it (mur build <directory>) and install the file: mur install -g <directory>/lead-1.10.mur.zip, or change";
+    assert!(error.hint_text().unwrap().starts_with(hint), "{error}");
+    assert_eq!(error.place().unwrap().line, 3);
+
+    let error = admitted(GOOD, &mut Fake::default().with("local/lead@1.9", "").with(worker, "")).unwrap_err();
+    assert_eq!((error.code(), error.place().unwrap().line), (codes::E_ROS_007, 5), "the version is what is wrong");
+    assert!(error.hint_text().unwrap().starts_with("change the member's version"), "{error}");
 
     let error = admitted(GOOD, &mut Fake::default().with(lead, "").with(worker, "")).unwrap_err();
     assert_eq!((error.code(), error.place().unwrap().line), (codes::E_ROS_005, 7));

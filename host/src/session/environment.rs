@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::order::NEVER_FROM_HOST;
 use crate::diagnostics::{Diagnostic, Place, Result, codes};
+use crate::egress::Variable;
 
 /// Most bytes of a `.env`.
 const MAX_ENV_FILE: u64 = 1 << 20;
@@ -34,6 +35,8 @@ const CREDENTIAL_PATTERNS: [&str; 13] = [
 #[derive(Clone, Debug, Default)]
 pub struct HostEnvironment {
     file: BTreeMap<String, String>,
+    /// Of the file, when there is one.
+    path: PathBuf,
 }
 
 impl HostEnvironment {
@@ -42,12 +45,22 @@ impl HostEnvironment {
         let Some(path) = env_file_near(project) else { return Ok(Self::default()) };
         let text = read_bounded(&path)
             .map_err(|error| Diagnostic::new(codes::E_IO_003, format!("{} cannot be read: {error}", path.display())))?;
-        Ok(Self { file: parse_env_file(&path.display().to_string(), &text)? })
+        Ok(Self { file: parse_env_file(&path.display().to_string(), &text)?, path })
     }
 
     /// A variable: this process's own first.
     pub fn get(&self, name: &str) -> Option<String> {
-        std::env::var(name).ok().or_else(|| self.file.get(name).cloned())
+        self.find(name).map(|variable| variable.value)
+    }
+
+    /// The same, with the place it stands in.
+    pub fn find(&self, name: &str) -> Option<Variable> {
+        let own = std::env::var(name).ok();
+        let own = own.map(|value| Variable { value, place: format!("the environment variable {name}") });
+        own.or_else(|| {
+            let value = self.file.get(name)?.clone();
+            Some(Variable { value, place: format!("{name} in {}", self.path.display()) })
+        })
     }
 }
 
@@ -296,6 +309,7 @@ mod tests {
             file: [("ONE", "1"), ("MURMUR_INFERENCE_MODEL", "forged"), ("MURMUR_FORMATION_PEERS", "forged")]
                 .map(|(k, v)| (k.to_owned(), v.to_owned()))
                 .into(),
+            path: PathBuf::from("/p/.env"),
         };
         let allow =
             ["ONE", "UNSET_NAME_OF_A_TEST", "MURMUR_INFERENCE_MODEL", "MURMUR_FORMATION_PEERS"].map(str::to_owned);

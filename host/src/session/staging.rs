@@ -22,11 +22,10 @@ pub(crate) use driver::settle;
 pub use network::Networks;
 pub use resume::Resumed;
 pub use source::{Loaded, load};
-pub(crate) use unserved::check as check_served;
 
 use super::context::{Driver, SystemPrompt};
 use super::deadline::Deadline;
-use super::environment::HostEnvironment;
+use super::environment::{HostEnvironment, check_allow};
 use super::ledger::Ledger;
 use super::order::{Joined, Spawner};
 use super::request::RunRequest;
@@ -37,7 +36,7 @@ use crate::containment::{self, Class, Floors, Helper, InForce, Report, check_cgr
 use crate::credentials::channel::Membership;
 use crate::diagnostics::{Diagnostic, Result, codes, output};
 use crate::ids::{ContextId, FormationId, SessionId};
-use crate::manifest::{Capsule, covers_loopback_http};
+use crate::manifest::{Capsule, NetworkRule, covers_loopback_http};
 use crate::paths::MurmurHome;
 use crate::plugins::Registry;
 
@@ -198,6 +197,22 @@ pub fn plan(request: RunRequest, joined: Joined, loaded: Loaded) -> Result<Plan>
     })
 }
 
+/// Everything a launch refuses on the manifest alone, whatever host it is made on.
+pub(crate) fn refusals(capsule: &Capsule) -> Vec<Diagnostic> {
+    let mut refusals = Vec::new();
+    refusals.extend(source::check_names(capsule).err());
+    refusals.extend(source::check_record_store(capsule).err());
+    refusals.extend(check_allow(&capsule.capabilities.env.allow, source::strip(capsule)).err());
+    refusals.extend(unserved::check(capsule).err());
+    refusals.extend(folders::faults(capsule));
+    let own =
+        capsule.artifacts.iter().filter_map(|entry| entry.capabilities.as_ref()?.network_allow.as_ref()).flatten();
+    let destinations = capsule.capabilities.network.allow.iter().chain(own);
+    refusals.extend(destinations.filter_map(|entry| NetworkRule::parse(entry).err()));
+    refusals.extend(capsule.artifacts.iter().filter_map(|entry| entry.config_json().err()));
+    refusals
+}
+
 /// The class in force for a launch.
 fn class_of(
     request: &RunRequest,
@@ -225,15 +240,19 @@ fn unreachable_peers(capsule: &Capsule, membership: Option<&Membership>) -> Opti
         return None;
     }
     let callees: Vec<&str> = membership.callees.iter().map(|callee| callee.name.as_str()).collect();
-    Some(Diagnostic::new(
+    Some(doors_out_of_reach(membership.member.as_str(), &callees))
+}
+
+/// `W-RUN-008`.
+pub(crate) fn doors_out_of_reach(member: &str, callees: &[&str]) -> Diagnostic {
+    Diagnostic::new(
         codes::W_RUN_008,
         format!(
-            "member '{}' may call {}, but capabilities.network.allow reaches no member's door: every call will fail; \
+            "member '{member}' may call {}, but capabilities.network.allow reaches no member's door: every call will fail; \
              declare the entry localhost",
-            membership.member,
             callees.join(", ")
         ),
-    ))
+    )
 }
 
 /// Prints warnings of the launch on stderr; those that have a log keep them there too.

@@ -6,7 +6,7 @@ use super::super::{
     DoneCheck, ExportedFiles, Exports, Inference, KeepWorking, Lifecycle, Network, Observability, PeerFiles, Retain,
     SCOPES, Shell, TraceConfig, gateway, keys,
 };
-use crate::diagnostics::Result;
+use crate::diagnostics::{Result, nearest};
 
 pub(super) fn context(top: &Block<'_>) -> Result<Context> {
     let block = top.key("context").worded(Stem::Of("inference config")).block_or_empty()?;
@@ -188,8 +188,12 @@ fn word<T>(field: &Field<'_>, default: T, parse: impl Fn(&str) -> Option<T>, wor
     match field.text()? {
         None => Ok(default),
         Some(text) => parse(&text).ok_or_else(|| {
-            let words = words.join(", ");
-            field.yaml_fault(&format!("{}: must be one of: {words}; got '{text}'", field.path()))
+            let all = words.join(", ");
+            let fault = field.yaml_fault(&format!("{}: must be one of: {all}; got '{text}'", field.path()));
+            match nearest(&text, words.iter().copied()) {
+                Some(near) => fault.hint(format!("did you mean '{near}'?")),
+                None => fault,
+            }
         }),
     }
 }

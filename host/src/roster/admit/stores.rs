@@ -45,15 +45,17 @@ impl Source for StoreSource {
         let Some(found) = stores.find(&member.capsule, &member.version).map_err(|error| reason(&error))? else {
             let (searched, others) = (stores.searched(&member.capsule), stores.others(&member.capsule));
             let text = format!("not installed in the project or global store (looked in: {searched}{others})");
-            return Err(Reason { text, hint: None });
+            return Err(Reason { text, hint: None, other_version: !others.is_empty() });
         };
         let verified = stores.read(&found).map_err(|error| reason(&error))?;
-        let text = verified.archive.manifest_text().map_err(|error| Reason { text: error.to_string(), hint: None })?;
-        let (capsule, _) = read_capsule(text.as_bytes(), manifest::FILE_NAME).map_err(|refusal| Reason {
-            text: format!("its packed manifest cannot be used: {}", refusal.message()),
-            hint: Some("correct the capsule's murmur.yaml, rebuild it and install it again".to_owned()),
+        let text = verified.archive.manifest_text().map_err(|error| as_is(error.to_string(), None))?;
+        let (capsule, _) = read_capsule(text.as_bytes(), manifest::FILE_NAME).map_err(|refusal| {
+            as_is(
+                format!("its packed manifest cannot be used: {}", refusal.message()),
+                Some("correct the capsule's murmur.yaml, rebuild it and install it again".to_owned()),
+            )
         })?;
-        Ok(Installed { sha256: verified.sha256, capsule, bound: verified.bound() })
+        Ok(Installed { sha256: verified.sha256, manifest: text, capsule, bound: verified.bound() })
     }
 
     fn lock(&mut self) -> Result<Option<Lock>> {
@@ -62,5 +64,9 @@ impl Source for StoreSource {
 }
 
 fn reason(error: &Diagnostic) -> Reason {
-    Reason { text: format!("{} [{}]", error.message(), error.code()), hint: error.hint_text().map(str::to_owned) }
+    as_is(format!("{} [{}]", error.message(), error.code()), error.hint_text().map(str::to_owned))
+}
+
+fn as_is(text: String, hint: Option<String>) -> Reason {
+    Reason { text, hint, other_version: false }
 }

@@ -10,6 +10,7 @@ use crate::artifacts::archive::Payload;
 use crate::artifacts::compiled::{CompiledForm, Forms};
 use crate::artifacts::level::{self, Driving, Interfaces};
 use crate::artifacts::lock::{self, Lock};
+use crate::artifacts::name::how_to_get;
 use crate::artifacts::store::{Found, Place, Stores, Verified};
 use crate::artifacts::{ArtifactName, Version};
 use crate::diagnostics::{Diagnostic, Result, codes};
@@ -83,7 +84,7 @@ pub fn resolve(capsule: &Capsule, source: &Origin, stores: &Stores, forms: Forms
 /// Where each artifact is; `None` for one that lies in the project itself. What is missing is said once, all together.
 fn find_all(capsule: &Capsule, lock: Option<&Lock>, stores: &Stores) -> Result<Vec<Option<Found>>> {
     let mut found = Vec::with_capacity(capsule.artifacts.len());
-    let (mut missing, mut known) = (Vec::new(), Vec::new());
+    let (mut missing, mut known, mut first) = (Vec::new(), Vec::new(), None);
     for entry in &capsule.artifacts {
         if entry.source.is_some() {
             found.push(None);
@@ -110,6 +111,7 @@ fn find_all(capsule: &Capsule, lock: Option<&Lock>, stores: &Stores) -> Result<V
                     lock.require(&name)?;
                 }
                 missing.push(format!("{name}@{version}"));
+                first.get_or_insert_with(|| how_to_get(&name, version));
                 let others = stores.others(&name);
                 if !others.is_empty() {
                     known.push(format!("{name}{}", others.replacen("; installed:", "", 1)));
@@ -120,9 +122,10 @@ fn find_all(capsule: &Capsule, lock: Option<&Lock>, stores: &Stores) -> Result<V
     if missing.is_empty() {
         return Ok(found);
     }
+    let first_missing = first.unwrap_or_default();
     let hint = match known.as_slice() {
-        [] => "run `mur install` in the project, or install each by its name".to_owned(),
-        known => format!("name a version that is there ({}), or run `mur install` in the project", known.join("; ")),
+        [] => first_missing,
+        known => format!("name a version that is there ({}), or {first_missing}", known.join("; ")),
     };
     Err(Diagnostic::new(codes::E_RUN_008, format!("missing artifacts: {}", missing.join(", "))).hint(hint))
 }

@@ -75,7 +75,7 @@ fn gateway(
     let Some(block) = &part.entry.gateway else { return Ok(None) };
     let name = part.entry.name.to_string();
     let read = read_from(home.clone());
-    let (source, warning) = KeySource::find(&name, &block.api_key, &config.credentials, |key| host.get(key), read)?;
+    let (source, warning) = KeySource::find(&name, &block.api_key, &config.credentials, |key| host.find(key), read)?;
     warnings.extend(warning);
     let auth = upstream_auth(part, &source)?;
     Gateway::new(&name, block.clone(), auth, source).map(Some)

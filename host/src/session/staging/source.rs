@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use super::{Part, Resumed, WorkPlace, class_of, commands};
-use crate::artifacts::name::LOCAL_SCOPE;
+use crate::artifacts::name::how_to_get;
 use crate::artifacts::store::{Stores, Verified};
 use crate::artifacts::{ArtifactName, Digest, Lock, Version};
 use crate::config::Config;
@@ -186,14 +186,7 @@ fn installed(name: &str, version: &str, sha256: Option<&str>, stores: &Stores) -
                 stores.others(&name)
             ),
         )
-        .hint(match name.scope() {
-            LOCAL_SCOPE => format!(
-                "correct the name or --capsule-version, or install it from the file mur build makes: \
-                 mur install -g <directory>/{}-{version}.mur.zip",
-                name.bare()
-            ),
-            _ => format!("install it: mur install -g {name}@{version}, or correct the name or --capsule-version"),
-        })
+        .hint(format!("correct the name or --capsule-version, or {}", how_to_get(&name, &version)))
     })?;
     let verified = stores.read(&found)?;
     if let Some(text) = sha256 {
@@ -213,7 +206,7 @@ fn installed(name: &str, version: &str, sha256: Option<&str>, stores: &Stores) -
     Ok(verified)
 }
 
-fn strip(capsule: &Capsule) -> &[String] {
+pub(super) fn strip(capsule: &Capsule) -> &[String] {
     capsule.capabilities.shell.as_ref().map(|shell| shell.strip_env.as_slice()).unwrap_or_default()
 }
 
@@ -242,7 +235,7 @@ fn apply_lifecycle(capsule: &mut Capsule, request: &RunRequest) -> Result<()> {
 }
 
 /// No tool name twice, none the runtime answers itself.
-fn check_names(capsule: &Capsule) -> Result<()> {
+pub(super) fn check_names(capsule: &Capsule) -> Result<()> {
     for (index, entry) in capsule.artifacts.iter().enumerate() {
         let bare = entry.bare();
         if RESERVED.contains(&bare) {
@@ -263,6 +256,17 @@ fn check_names(capsule: &Capsule) -> Result<()> {
     Ok(())
 }
 
+/// The record's folder is one path segment.
+pub(super) fn check_record_store(capsule: &Capsule) -> Result<()> {
+    match &capsule.context.record_store {
+        Some(store) if ContextId::parse(store).is_none() => {
+            Err(Diagnostic::new(codes::E_CAP_011, format!("context.record_store: '{store}' is not one path segment"))
+                .hint("leave it out, or name a folder: no '/', no leading '.', not empty"))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Flags that need an agent capsule, or a certain form.
 fn check_flags(capsule: &Capsule, request: &RunRequest) -> Result<()> {
     if let Some(context) = &request.context
@@ -271,15 +275,7 @@ fn check_flags(capsule: &Capsule, request: &RunRequest) -> Result<()> {
         return Err(Diagnostic::new(codes::E_CAP_011, format!("--context: '{context}' is not one path segment"))
             .hint("a context id holds no '/', does not begin with '.', and is not empty"));
     }
-    if let Some(store) = &capsule.context.record_store
-        && ContextId::parse(store).is_none()
-    {
-        return Err(Diagnostic::new(
-            codes::E_CAP_011,
-            format!("context.record_store: '{store}' is not one path segment"),
-        )
-        .hint("leave it out, or name a folder: no '/', no leading '.', not empty"));
-    }
+    check_record_store(capsule)?;
     if request.forget_session {
         return Err(Diagnostic::new(
             codes::E_RUN_039,
