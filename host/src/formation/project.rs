@@ -43,7 +43,11 @@ impl Project {
 fn read_bounded(file: &Path) -> Result<Vec<u8>> {
     let unreadable = |error: std::io::Error| {
         // Named by its directory, or by nothing but its name, which begins the message.
-        let which = if file == Path::new(ROSTER_FILE) { "it".to_owned() } else { file.display().to_string() };
+        let which = if file.strip_prefix(".").unwrap_or(file) == Path::new(ROSTER_FILE) {
+            "it".to_owned()
+        } else {
+            file.display().to_string()
+        };
         refused(format!("{which} cannot be read: {error}"))
             .hint("write one with mur new --roster <NAME>, or name the directory that holds it")
     };
