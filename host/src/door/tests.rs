@@ -3,7 +3,6 @@
 mod client;
 mod files;
 mod http;
-mod load;
 mod refusals;
 mod streams;
 mod tasks;
