@@ -38,7 +38,7 @@ pub fn script() -> Script {
                     [{"for_each": "{{results}}", "as": "one", "do": [
                         {"if": {"of": "{{one.is_error}}", "equals": "true"},
                          "then": [{"say": "No answer from {{one.text.member | default \"a member\"}} \
-({{one.text.status | default \"failed\"}}): {{one.text.output | default \"it could not be called\"}}"}],
+    ({{one.text.status | default \"failed\"}}): {{one.text.output | default \"it could not be called\"}}"}],
                          "else": [{"say": "Handed to {{one.text.member}}."}]}
                     ]}]
                 ]
