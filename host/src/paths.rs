@@ -3,6 +3,7 @@
 //! `HOME` must be absolute and able to hold `~/.murmur` (`E-IO-004`); every directory made here is owner-only.
 
 pub mod beneath;
+pub mod regular;
 
 use std::fs::{self, DirBuilder};
 use std::io::{self, Write};

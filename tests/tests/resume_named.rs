@@ -155,6 +155,24 @@ fn a_context_that_would_leave_the_conversations_is_none() {
 }
 
 #[test]
+fn a_pipe_or_device_in_a_traces_place_is_refused_and_never_waited_for() {
+    for place in ["pipe", "zero"] {
+        let world = project(&witness());
+        ok(&world.mur(["run", "--task", "x"]).run());
+        let trace = newest(&world).directory().join("trace.jsonl");
+        fs::remove_file(&trace).expect("the trace");
+        match place {
+            "pipe" => nix::unistd::mkfifo(&trace, nix::sys::stat::Mode::S_IRUSR).expect("a pipe"),
+            _ => std::os::unix::fs::symlink("/dev/zero", &trace).expect("a link"),
+        }
+        let done = world.mur(["run", "--task", "again", "--resume"]).arg(&trace).run();
+        done.refused("E-IO-003");
+        assert!(done.stderr.contains("it is not a regular file"), "{}", done.stderr);
+        ok(&world.mur(["trace", "list"]).run());
+    }
+}
+
+#[test]
 fn a_trace_that_breaks_off_is_resumed_and_a_damaged_one_refused() {
     let world = project(&witness());
     ok(&world.mur(["run", "--task", "alpha"]).run());

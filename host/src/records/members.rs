@@ -1,14 +1,14 @@
 //! The sessions of a formation, found by what they recorded: a session belongs to a formation when the first line of
 //! its trace is a `session_start` that names it.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
 use crate::ids::{FormationId, SessionId};
-use crate::paths::MurmurHome;
+use crate::paths::{MurmurHome, regular};
 
 /// Longest first line read: a `session_start` with all its grants has a few kilobytes.
 const MAX_FIRST_LINE: u64 = 4 << 20;
@@ -101,13 +101,13 @@ fn read_session(dir: &Path, formation: &FormationId) -> Option<MemberSession> {
 /// The first line of a trace as JSON.
 pub fn first_record(trace: &Path) -> Option<Value> {
     let mut line = Vec::new();
-    BufReader::new(File::open(trace).ok()?.take(MAX_FIRST_LINE)).read_until(b'\n', &mut line).ok()?;
+    BufReader::new(regular::open(trace).ok()?.take(MAX_FIRST_LINE)).read_until(b'\n', &mut line).ok()?;
     serde_json::from_slice(&line).ok()
 }
 
 /// The `exit_status` of a trace's `session_end`, read from its end so that a long trace costs nothing.
 pub fn ending(trace: &Path) -> Option<String> {
-    let mut file = File::open(trace).ok()?;
+    let mut file = regular::open(trace).ok()?;
     let length = file.metadata().ok()?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(TAIL))).ok()?;
     let mut tail = Vec::new();

@@ -8,14 +8,14 @@ pub mod show;
 pub mod steps;
 pub mod text;
 
-use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
 use crate::diagnostics::{Diagnostic, Result, codes};
 use crate::ids::ContextId;
+use crate::paths::regular;
 
 /// A trace as its records, in file order.
 #[derive(Clone, Debug)]
@@ -28,10 +28,25 @@ pub struct Trace {
     pub torn: Option<usize>,
 }
 
+/// Longest trace that is read: as records it takes several times its size in memory.
+const MAX_TRACE: u64 = 1 << 30;
+
+/// A trace's bytes; a pipe, device or endless file in its place is refused.
+pub(crate) fn whole(path: &Path) -> io::Result<Vec<u8>> {
+    let file = regular::open(path)?;
+    if file.metadata()?.len() > MAX_TRACE {
+        return Err(io::Error::other(format!("it is larger than {MAX_TRACE} bytes")));
+    }
+    let mut bytes = Vec::new();
+    // One that is being written may grow past the bound while it is read.
+    file.take(MAX_TRACE).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 impl Trace {
     /// Reads a whole trace. A torn last line is skipped and remembered; a fault elsewhere is `E-TRC-001`.
     pub fn read(path: &Path) -> Result<Self> {
-        let bytes = fs::read(path).map_err(|error| {
+        let bytes = whole(path).map_err(|error| {
             let code = if error.kind() == ErrorKind::NotFound { codes::E_IO_001 } else { codes::E_IO_003 };
             Diagnostic::new(code, format!("{}: {error}", path.display()))
         })?;
@@ -82,6 +97,8 @@ fn malformed(path: &Path, line: usize, cause: &str) -> Diagnostic {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn write(text: &str) -> (tempfile::TempDir, PathBuf) {

@@ -18,6 +18,7 @@ use crate::records::formations::Marker;
 
 use super::members;
 use super::probe;
+use super::read;
 use super::running::{self, Launcher, Process, Record};
 
 /// How long canceled tasks may take to be recorded as ended.
@@ -98,7 +99,7 @@ pub(crate) fn residue_lines(items: &[Value]) -> String {
 
 /// Whether the trace records how a task ended.
 fn task_ended(trace: &Path, task: &str) -> bool {
-    let Ok(text) = std::fs::read(trace) else { return false };
+    let Ok(text) = read::whole(trace) else { return false };
     text.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice::<Value>(line).ok()).any(|record| {
         record["task_id"] == task
             && (record["event_type"] == "task_end"
@@ -231,7 +232,9 @@ fn end_launcher(id: &FormationId, launcher: &Launcher, grace: Duration) -> Resul
 fn ending_of(record: &Record) -> String {
     let trace = record.records_dir.join("trace.jsonl");
     let recorded = |event: &str| {
-        std::fs::read_to_string(&trace).is_ok_and(|text| text.contains(&format!("{{\"event_type\":\"{event}\"")))
+        let start = format!("{{\"event_type\":\"{event}\"");
+        read::whole(&trace)
+            .is_ok_and(|text| text.split(|byte| *byte == b'\n').any(|line| line.starts_with(start.as_bytes())))
     };
     match members::ending(&trace) {
         Some(_) if recorded("formation_ended") => "formation_ended".to_owned(),

@@ -19,7 +19,7 @@ use super::wire::Message;
 use crate::diagnostics::output;
 use crate::ids::{ContextId, MessageId};
 use crate::manifest::Capsule;
-use crate::paths::{MurmurHome, make_private};
+use crate::paths::{MurmurHome, make_private, regular};
 use crate::trace::unix_ms;
 
 /// A longer record is not loaded: no model takes that much.
@@ -135,7 +135,7 @@ impl Conversation {
 }
 
 fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
-    options.custom_flags(libc::O_NOFOLLOW).open(path)
+    regular::open_with(path, options, libc::O_NOFOLLOW)
 }
 
 /// As much of a record as its header takes.
