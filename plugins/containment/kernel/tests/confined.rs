@@ -165,7 +165,13 @@ const ATTEMPTS: &[Attempt] = &[
         |known| {
             let target = std::ffi::CString::new(known.place.work.to_str().unwrap()).unwrap();
             let (kind, none) = (c"tmpfs".as_ptr(), std::ptr::null());
-            call(i64::from(unsafe { libc::mount(kind, target.as_ptr(), kind, 0, none) }))
+            let mounted = unsafe { libc::mount(kind, target.as_ptr(), kind, 0, none) };
+            if mounted == 0 {
+                // Outside the class it works, and nothing of it may stay.
+                unsafe { libc::umount2(target.as_ptr(), libc::MNT_DETACH) };
+                return Ok(());
+            }
+            call(i64::from(mounted))
         },
         [libc::EPERM, libc::EPERM, libc::EPERM],
     ),
