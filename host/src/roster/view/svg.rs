@@ -70,11 +70,15 @@ impl Picture<'_> {
         if on.is_empty() {
             return self.grid(&off, MARGIN, HEAD);
         }
+        // Decided before layers are laid out: for a dense graph of many members that takes minutes.
+        if on.len() > LAYERED.0 {
+            return self.circle(edges, entry);
+        }
         let layers = layout::layers(count, edges, entry);
         let stacked = (0..layers.count)
             .map(|layer| on.iter().filter(|member| layers.nodes[**member].layer == layer).count())
             .max();
-        if on.len() > LAYERED.0 || stacked.unwrap_or(0) > LAYERED.1 {
+        if stacked.unwrap_or(0) > LAYERED.1 {
             return self.circle(edges, entry);
         }
         let (width, bottom) = self.layered(&layers, &on);

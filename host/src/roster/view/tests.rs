@@ -135,6 +135,16 @@ fn a_roster_too_large_for_a_picture_is_refused_and_no_other_form_is() {
     }
 }
 
+#[test]
+fn a_dense_graph_of_many_members_is_drawn_without_being_laid_out_in_layers() {
+    let edges: BTreeSet<_> = (0..200).flat_map(|a| (1..200).filter(move |b| a != *b).map(move |b| (a, b))).collect();
+    let mut source = Fake::default().with("*", &format!("{SERVES}{AUTH}"));
+    let svg = rendered(&with_edges(200, &edges), &mut source, Format::Svg).unwrap();
+    assert_well_formed(&svg);
+    // A pair that may call each other is one line.
+    assert_eq!(svg.matches(" marker-end=").count(), 199 + 199 * 198 / 2);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
