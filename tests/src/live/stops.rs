@@ -134,18 +134,25 @@ impl Traced {
         arguments.iter().take(4).filter_map(|address| self.text_at(*address)).collect()
     }
 
+    /// Text of at most 1,024 bytes, read page by page: what lies behind its last page may not be mapped.
     fn text_at(&self, address: u64) -> Option<String> {
-        let mut buffer = [0_u8; 512];
-        let local = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
-        // A page is read at most: what lies behind it may not be mapped.
-        let room = 4096 - (address % 4096);
-        let length = usize::try_from(room).ok()?.min(buffer.len());
-        let remote = libc::iovec { iov_base: usize::try_from(address).ok()? as *mut c_void, iov_len: length };
-        // SAFETY: the local buffer outlives the call; the kernel checks the remote address.
-        let read = unsafe { libc::process_vm_readv(self.pid(), &raw const local, 1, &raw const remote, 1, 0) };
-        let read = usize::try_from(read).ok()?;
-        let end = buffer[..read].iter().position(|byte| *byte == 0)?;
-        std::str::from_utf8(&buffer[..end]).ok().map(str::to_owned)
+        let mut text = Vec::new();
+        while text.len() < 1024 {
+            let at = address + text.len() as u64;
+            let mut page = [0_u8; 4096];
+            let room = usize::try_from(4096 - (at % 4096)).ok()?;
+            let local = libc::iovec { iov_base: page.as_mut_ptr().cast(), iov_len: room };
+            let remote = libc::iovec { iov_base: usize::try_from(at).ok()? as *mut c_void, iov_len: room };
+            // SAFETY: the local buffer outlives the call; the kernel checks the remote address.
+            let read = unsafe { libc::process_vm_readv(self.pid(), &raw const local, 1, &raw const remote, 1, 0) };
+            let read = usize::try_from(read).ok()?;
+            if let Some(end) = page[..read].iter().position(|byte| *byte == 0) {
+                text.extend_from_slice(&page[..end]);
+                return String::from_utf8(text).ok();
+            }
+            text.extend_from_slice(&page[..read]);
+        }
+        None
     }
 }
 
