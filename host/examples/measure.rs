@@ -123,16 +123,13 @@ fn classes(dist: &Path) -> Outcome {
 
 fn enclosure_request() -> EnclosureRequest {
     let scope = ScopeLimits { memory: 1 << 30, pids: 64, cpu_percent: 200 };
-    EnclosureRequest { session: "measure".to_owned(), scope, ports: Vec::new(), names: false }
+    EnclosureRequest::new("measure", scope)
 }
 
 fn worker_request(folder: &Path) -> ProfileRequest {
     ProfileRequest {
-        process: ProcessKind::Worker,
-        limits: WorkerLimits::default().into(),
-        grants: vec![Grant { path: folder.to_owned(), access: Access::Write, required: true }],
-        tmp: None,
-        home: None,
+        grants: vec![Grant::required(folder, Access::Write)],
+        ..ProfileRequest::new(ProcessKind::Worker, WorkerLimits::default().into())
     }
 }
 

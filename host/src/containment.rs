@@ -1,6 +1,7 @@
 //! Containment classes in the host: floors, the class in force, and the request handed to a backend.
 
 pub mod closure;
+pub mod commands;
 pub mod enclosure;
 pub mod enter;
 pub mod helper;
@@ -8,6 +9,7 @@ pub mod host;
 mod message;
 mod prober;
 
+pub use commands::{Command, CommandProfile, Commands, Ended, StartError};
 pub use helper::{Helper, Prepared};
 pub use message::{Report, Short};
 pub use mur_plugin_api::Class;

@@ -207,10 +207,10 @@ async fn worker_of(class: Class, folder: &Path, guest: &str) -> WorkerSet {
     helper.load(class, &library).unwrap();
     let scope = ScopeLimits { memory: 1 << 30, pids: 64, cpu_percent: 200 };
     let session = format!("guests-{class}");
-    helper.open(class, EnclosureRequest { session, scope, ports: Vec::new(), names: false }).unwrap();
+    helper.open(class, EnclosureRequest::new(session, scope)).unwrap();
     let limits = WorkerLimits::default().into();
-    let grants = vec![Grant { path: folder.to_owned(), access: Access::Write, required: true }];
-    let request = ProfileRequest { process: ProcessKind::Worker, limits, grants, tmp: None, home: None };
+    let grants = vec![Grant::required(folder, Access::Write)];
+    let request = ProfileRequest { grants, ..ProfileRequest::new(ProcessKind::Worker, limits) };
     let Prepared { request, fds } = helper.prepare(request).unwrap();
     let confinement = Confinement { library, request, fds, own_root: class == Class::Sealed };
     let setup = WorkerSetup { confinement: Some(confinement), logs: None };

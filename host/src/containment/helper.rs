@@ -6,9 +6,10 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use mur_plugin_api::{Class, EnclosureRequest, ProfileRequest};
+use mur_plugin_api::{Class, EnclosureRequest, IoStatus, ProfileRequest, ScopeEvents};
 use nix::sys::signal::Signal;
 
+use super::commands::CommandProfile;
 use super::message::{Answer, Ask, DESCRIPTOR, Report, receive, send};
 use crate::process::{Pidfd, Spawn, Stream, fds};
 
@@ -92,6 +93,23 @@ impl Helper {
             (Answer::Profile(request), fds) => Ok(Prepared { request, fds }),
             _ => Err(self.nonsense()),
         }
+    }
+
+    /// Makes ready what commands enter: once a session, and once for each native tool. Cheap to keep; commands can be started
+    /// from it until the enclosure is closed.
+    pub fn commands(&self, request: ProfileRequest) -> Result<CommandProfile, String> {
+        let _ = request;
+        Err("commands are started by no class yet".to_owned())
+    }
+
+    /// How often the scope's bounds were met so far; 0 where the host does not count.
+    pub fn events(&self) -> Result<ScopeEvents, String> {
+        Ok(ScopeEvents::default())
+    }
+
+    /// What became of the bound of reading and writing that [`Helper::open`] asked for.
+    pub fn io_status(&self) -> Result<IoStatus, String> {
+        Ok(IoStatus::default())
     }
 
     /// Bytes of memory, nanoseconds of processor time and processes of what is inside.

@@ -16,21 +16,14 @@ pub type Enter<'a> = &'a dyn Fn(&[u8], &[i32]) -> Result<(), PluginError>;
 const CLOSING: Duration = Duration::from_secs(10);
 
 fn enclosure_request() -> EnclosureRequest {
-    EnclosureRequest {
-        session: "check".to_owned(),
-        scope: ScopeLimits { memory: 256 << 20, pids: 32, cpu_percent: 100 },
-        ports: Vec::new(),
-        names: false,
-    }
+    EnclosureRequest::new("check", ScopeLimits { memory: 256 << 20, pids: 32, cpu_percent: 100 })
 }
 
 fn profile_request() -> ProfileRequest {
+    let limits = ProcessLimits { open_files: 64, file_size: 1 << 20, cpu_seconds: None, address_space: None };
     ProfileRequest {
-        process: ProcessKind::Worker,
-        limits: ProcessLimits { open_files: 64, file_size: 1 << 20, cpu_seconds: None, address_space: None },
-        grants: vec![Grant { path: "/usr".into(), access: Access::Read, required: false }],
-        tmp: None,
-        home: None,
+        grants: vec![Grant::optional("/usr", Access::Read)],
+        ..ProfileRequest::new(ProcessKind::Worker, limits)
     }
 }
 

@@ -59,16 +59,12 @@ pub async fn start(plan: &mut Plan, made: &Made, url: &str) -> Result<WorkerSet>
 /// Namespaces and scope of the session.
 fn enclosure(plan: &Plan, made: &Made, helper: Helper) -> Result<Helper> {
     let resources = &plan.capsule.capabilities.resources;
-    let request = EnclosureRequest {
-        session: made.session.to_string(),
-        scope: ScopeLimits {
-            memory: resources.cgroup_memory_bytes,
-            pids: resources.cgroup_pids_max,
-            cpu_percent: resources.cgroup_cpu_percent,
-        },
-        ports: Vec::new(),
-        names: false,
+    let scope = ScopeLimits {
+        memory: resources.cgroup_memory_bytes,
+        pids: resources.cgroup_pids_max,
+        cpu_percent: resources.cgroup_cpu_percent,
     };
+    let request = EnclosureRequest::new(made.session.to_string(), scope);
     helper.open(plan.in_force.class, request).map_err(|why| {
         let message = format!("the session's enclosure could not be opened: {why}");
         Diagnostic::new(codes::E_RUN_066, message).hint("nothing was run; 'mur doctor' says what this host can back")
@@ -85,7 +81,7 @@ fn grants<'a>(folders: impl Iterator<Item = &'a Preopen>) -> Vec<Grant> {
         match grants.iter_mut().find(|known| known.path == *path) {
             Some(known) if folder.write => known.access = Access::Write,
             Some(_) => {}
-            None => grants.push(Grant { path: path.clone(), access, required: true }),
+            None => grants.push(Grant::required(path, access)),
         }
     }
     grants
@@ -108,11 +104,10 @@ fn setup(plan: &Plan, made: &Made, workers: &WorkerSet, grants: Vec<Grant>) -> R
     let sealed = plan.in_force.class == Class::Sealed;
     let own = |name: &str| sealed.then(|| made.private(name)).transpose();
     let request = ProfileRequest {
-        process: ProcessKind::Worker,
-        limits: limits.into(),
         grants,
         tmp: own("tmp")?,
         home: own("home")?,
+        ..ProfileRequest::new(ProcessKind::Worker, limits.into())
     };
     let Prepared { request, fds } = match workers.enclosure() {
         Some(enclosure) => enclosure.prepare(request).map_err(failed)?,

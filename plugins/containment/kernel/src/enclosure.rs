@@ -171,11 +171,7 @@ fn ruleset(tier: Tier, request: &ProfileRequest) -> Result<OwnedFd, PluginError>
     let mut grants = request.grants.clone();
     if tier == Tier::Sealed {
         let own = [&request.tmp, &request.home];
-        grants.extend(own.into_iter().flatten().map(|path| mur_plugin_api::Grant {
-            path: path.clone(),
-            access: mur_plugin_api::Access::Write,
-            required: true,
-        }));
+        grants.extend(own.into_iter().flatten().map(|path| mur_plugin_api::Grant::required(path, request.own)));
     }
     landlock::ruleset(request.process, &grants)
         .map_err(|ungranted| PluginError::io(ungranted.path.display(), &ungranted.error))

@@ -26,7 +26,7 @@ pub fn kernel_abi() -> Option<i32> {
 
 /// Devices every confined process may use, and how.
 const DEVICES: [(&str, BitFlags<AccessFs>); 3] = [
-    ("/dev/null", make_bitflags!(AccessFs::{ReadFile | WriteFile | Truncate})),
+    ("/dev/null", DEVICE),
     ("/dev/zero", make_bitflags!(AccessFs::{ReadFile})),
     ("/dev/urandom", make_bitflags!(AccessFs::{ReadFile})),
 ];
@@ -37,6 +37,7 @@ const WRITE: BitFlags<AccessFs> = make_bitflags!(AccessFs::{
     ReadFile | ReadDir | WriteFile | Truncate | RemoveDir | RemoveFile | MakeDir | MakeReg | MakeFifo | MakeSym | Refer
 });
 const EXECUTE: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadFile | Execute});
+const DEVICE: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadFile | WriteFile | Truncate});
 /// What the kernel takes for a path that is no directory.
 const ON_FILES: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadFile | WriteFile | Execute | Truncate});
 
@@ -69,18 +70,30 @@ pub fn ruleset(process: ProcessKind, grants: &[Grant]) -> Result<OwnedFd, Ungran
             Err(_) if !grant.required => continue,
             Err(found) => return Err(error(found)),
         };
-        let mut rights = match grant.access {
-            Access::Read => READ,
-            Access::Write => WRITE,
-            Access::Execute => EXECUTE,
-        } & handled;
+        let mut rights = rights_of(grant.access) & handled;
         if !is_directory(&fd).map_err(error)? {
             rights &= ON_FILES;
+        }
+        if rights.is_empty() {
+            continue;
         }
         let added = ruleset.add_rule(PathBeneath::new(fd, rights));
         ruleset = added.map_err(|found| error(io::Error::other(found)))?;
     }
     Option::<OwnedFd>::from(ruleset).ok_or_else(|| other(io::Error::from_raw_os_error(libc::EOPNOTSUPP)))
+}
+
+fn rights_of(access: Access) -> BitFlags<AccessFs> {
+    match access {
+        Access::Visible => BitFlags::empty(),
+        Access::ReadFiles => AccessFs::ReadFile.into(),
+        Access::Read => READ,
+        Access::Write => WRITE,
+        Access::WriteExecute => WRITE | AccessFs::Execute,
+        Access::Execute => EXECUTE,
+        Access::ExecuteRead => EXECUTE | READ,
+        Access::Device => DEVICE,
+    }
 }
 
 fn begin(process: ProcessKind, abi: ABI) -> Result<RulesetCreated, RulesetError> {

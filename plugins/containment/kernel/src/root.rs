@@ -89,7 +89,7 @@ impl RootPlan {
     /// is not there is left out, unless it is required.
     pub fn new(grants: &[Grant], tmp: Option<&Path>, home: Option<&Path>) -> Result<Self, StepError> {
         let mut binds = Vec::new();
-        let folder = |path: &Path| Grant { path: path.to_owned(), access: Access::Write, required: true };
+        let folder = |path: &Path| Grant::required(path, Access::Write);
         if let Some(tmp) = tmp {
             binds.extend(Bind::of(&folder(tmp), "/tmp".into())?);
         }
@@ -116,7 +116,7 @@ impl Bind {
             Ok(meta) => Ok(Some(Self {
                 source: grant.path.clone(),
                 target,
-                write: grant.access == Access::Write,
+                write: grant.access.writes(),
                 identity: (meta.dev(), meta.ino()),
             })),
             Err(_) if !grant.required => Ok(None),

@@ -43,24 +43,18 @@ impl Place {
     }
 
     pub fn profile(&self) -> ProfileRequest {
-        let grant = |path: &Path, access| Grant { path: path.to_owned(), access, required: true };
         ProfileRequest {
-            process: ProcessKind::Worker,
-            limits: LIMITS,
-            grants: vec![grant(&self.work, Access::Write), grant(&self.runtime, Access::Read)],
+            grants: vec![Grant::required(&self.work, Access::Write), Grant::required(&self.runtime, Access::Read)],
             tmp: Some(self.tmp.clone()),
             home: Some(self.home.clone()),
+            ..ProfileRequest::new(ProcessKind::Worker, LIMITS)
         }
     }
 }
 
 pub fn request(session: &str) -> Vec<u8> {
-    let request = EnclosureRequest {
-        session: session.to_owned(),
-        scope: ScopeLimits { memory: 256 << 20, pids: 40, cpu_percent: 200 },
-        ports: Vec::new(),
-        names: false,
-    };
+    let scope = ScopeLimits { memory: 256 << 20, pids: 40, cpu_percent: 200 };
+    let request = EnclosureRequest::new(session, scope);
     serde_json::to_vec(&request).unwrap()
 }
 
