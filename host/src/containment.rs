@@ -32,6 +32,28 @@ pub struct InForce {
     pub host: Option<Class>,
     /// What the host backs of the class in force and of what a session shares; nothing is asked for `unconfined`.
     pub report: Option<Report>,
+    /// Why the run may claim less than was declared; a launch is refused then.
+    pub unmet: Option<Unmet>,
+}
+
+/// Why a declared floor cannot be met here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unmet {
+    /// What is in the way, with the step that failed and what the host says of itself.
+    pub reason: String,
+    /// What can be done about it.
+    pub hint: String,
+}
+
+/// Who is asked what this host backs.
+pub trait Host {
+    /// Tries what the host backs of a class. Nothing that is made for it stays.
+    fn probe(&mut self, class: Class) -> Result<Report>;
+
+    /// The same of a class the session is to run under: the session's enclosure may be made at once, as the best proof.
+    fn take(&mut self, class: Class) -> Result<Report> {
+        self.probe(class)
+    }
 }
 
 impl InForce {
@@ -77,63 +99,90 @@ impl Floors {
     }
 }
 
-/// The class in force, or `E-CAP-003` when the strongest declared floor cannot be met: the strongest class the host backs,
-/// but no composed root unless it is asked for. Nothing ever falls back below a declared floor, and `unconfined` is in
-/// force only when a source says it and none says anything stronger. `probe` tries what the host backs of a class.
-pub fn class_in_force(floors: &Floors, probe: &mut dyn FnMut(Class) -> Result<Report>) -> Result<InForce> {
+/// A question is enough where nothing is to be made.
+impl<F: FnMut(Class) -> Result<Report>> Host for F {
+    fn probe(&mut self, class: Class) -> Result<Report> {
+        self(class)
+    }
+}
+
+/// The class in force: the strongest class the host backs, but no composed root unless it is asked for. Nothing ever falls
+/// back below a declared floor ([`check_floor`]), and `unconfined` is in force only when a source says it and none says
+/// anything stronger.
+pub fn class_in_force(floors: &Floors, host: &mut dyn Host) -> Result<InForce> {
     let declared = floors.declared();
     if declared == Class::Unconfined {
-        return Ok(InForce { declared, class: declared, achieved: declared, host: None, report: None });
+        let in_force = InForce { declared, class: declared, achieved: declared, host: None, report: None, unmet: None };
+        return Ok(in_force);
     }
     let wanted = declared.max(Class::Scoped);
-    // The library of the class that is wanted must be there; that of the other is asked for the record only.
-    let asked = probe(wanted)?;
+    // The library of the class that is wanted must be there; the other class is asked for the record only.
+    let asked = host.take(wanted)?;
+    let backed = asked.class.is_none();
     let other = if wanted == Class::Sealed { Class::Scoped } else { Class::Sealed };
-    let other = (other, probe(other).ok());
-    let backed = |class: Class| match (&asked, &other) {
-        (report, _) if class == wanted => report.class.is_none(),
-        (_, (known, Some(report))) if class == *known => report.class.is_none(),
-        _ => false,
+    let other_backed = match asked.backs_sealed {
+        // Seen while the session's own enclosure was made.
+        Some(backs) if other == Class::Sealed => backs,
+        _ if backed && other == Class::Scoped => true,
+        _ => host.probe(other).is_ok_and(|report| report.class.is_none()),
     };
-    let host = [Class::Sealed, Class::Scoped].into_iter().find(|class| backed(*class)).unwrap_or(Class::Advisory);
-    let class = if backed(wanted) { wanted } else { host.min(declared.max(Class::Advisory)) };
+    let (sealed, scoped) = if wanted == Class::Sealed { (backed, other_backed) } else { (other_backed, backed) };
+    let of_host = match (sealed, scoped) {
+        (true, _) => Class::Sealed,
+        (false, true) => Class::Scoped,
+        (false, false) => Class::Advisory,
+    };
+    let class = if backed { wanted } else { of_host.min(declared.max(Class::Advisory)) };
     let achieved = if floors.capped() { class.min(Class::Advisory) } else { class };
-    if achieved < declared {
-        return Err(unmet(floors, declared, achieved, asked.class.as_ref()));
-    }
-    let report = if class == wanted { asked } else { probe(class)? };
-    Ok(InForce { declared, class, achieved, host: Some(host), report: Some(report) })
+    let unmet = (achieved < declared).then(|| unmet(floors, declared, achieved, asked.class.as_ref()));
+    let report = if class == wanted {
+        asked
+    } else if unmet.is_some() {
+        // Nothing runs, so nothing of it is made.
+        host.probe(class)?
+    } else {
+        host.take(class)?
+    };
+    Ok(InForce { declared, class, achieved, host: Some(of_host), report: Some(report), unmet })
+}
+
+/// Refuses a launch whose floor is not met (`E-CAP-003`).
+pub fn check_floor(in_force: &InForce) -> Result<()> {
+    let Some(unmet) = &in_force.unmet else { return Ok(()) };
+    Err(Diagnostic::new(
+        codes::E_CAP_003,
+        format!(
+            "declared containment class '{}' is not achievable on this host (achieved: '{}'): {}",
+            in_force.declared, in_force.achieved, unmet.reason
+        ),
+    )
+    .hint(unmet.hint.clone()))
 }
 
 /// The causes in the order in which they are looked at; the hint follows the cause.
-fn unmet(floors: &Floors, declared: Class, achieved: Class, short: Option<&Short>) -> Diagnostic {
+fn unmet(floors: &Floors, declared: Class, achieved: Class, short: Option<&Short>) -> Unmet {
     let lower = match (floors.flag, floors.config) {
         (Some(flag), _) if flag == declared => "--containment",
         (_, Some(config)) if config == declared => "containment in config.yaml",
         _ => "capabilities.containment in murmur.yaml",
     };
-    let (reason, hint) = if floors.workdir_exec {
-        (
-            "capabilities.filesystem.workdir_exec lets the capsule run programs it wrote itself".to_owned(),
-            format!("remove workdir_exec, or lower {lower}"),
-        )
-    } else if floors.records_in_workdir {
-        (
-            "~/.murmur lies inside the work folder, where commands can change it".to_owned(),
-            "run the capsule in a folder that does not hold ~/.murmur".to_owned(),
-        )
-    } else {
-        let reason = short.map_or_else(|| "this host cannot back it".to_owned(), host::reason);
-        let remedy = short.map(|short| format!("{}; or ", short.remedy)).unwrap_or_default();
-        (reason, format!("{remedy}lower {lower} to '{achieved}', or use another host"))
-    };
-    Diagnostic::new(
-        codes::E_CAP_003,
-        format!(
-            "declared containment class '{declared}' is not achievable on this host (achieved: '{achieved}'): {reason}"
-        ),
-    )
-    .hint(hint)
+    if floors.workdir_exec {
+        return Unmet {
+            reason: "capabilities.filesystem.workdir_exec lets the capsule run programs it wrote itself".to_owned(),
+            hint: format!("remove workdir_exec, or lower {lower}"),
+        };
+    }
+    if floors.records_in_workdir {
+        return Unmet {
+            reason: "~/.murmur lies inside the work folder, where commands can change it".to_owned(),
+            hint: "run the capsule in a folder that does not hold ~/.murmur".to_owned(),
+        };
+    }
+    let remedy = short.map(|short| format!("{}; or ", short.remedy)).unwrap_or_default();
+    Unmet {
+        reason: short.map_or_else(|| "this host cannot back it".to_owned(), host::reason),
+        hint: format!("{remedy}lower {lower} to '{achieved}', or use another host"),
+    }
 }
 
 /// Whether a host can give a session's processes namespaces of their own (`E-CAP-005`).
@@ -280,7 +329,10 @@ mod tests {
 
     #[test]
     fn a_floor_that_cannot_be_met_is_refused_with_its_cause() {
-        let refused = |most, floors| class_in_force(&floors, &mut backing(most)).unwrap_err();
+        let refused = |most, floors| {
+            let in_force = class_in_force(&floors, &mut backing(most)).unwrap();
+            check_floor(&in_force).unwrap_err()
+        };
         let host = refused(Class::Advisory, floors(Some(Class::Scoped), None, None));
         assert_eq!(host.code(), codes::E_CAP_003);
         assert!(host.message().contains("'scoped' is not achievable on this host (achieved: 'advisory')"), "{host}");

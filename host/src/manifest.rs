@@ -85,6 +85,12 @@ impl Capsule {
         let pulled = granted.install.as_ref().is_some_and(|install| !install.tool.is_empty());
         components || self.inference.is_none() || granted.shell.is_some() || !granted.spawn_allow.is_empty() || pulled
     }
+
+    /// Whether a session of it is granted programs, not only components: shell commands, or tools that are pulled.
+    pub fn grants_commands(&self) -> bool {
+        let pulled = self.capabilities.install.as_ref().is_some_and(|install| !install.tool.is_empty());
+        pulled || self.capabilities.shell.is_some()
+    }
 }
 
 /// What an artifact does for the capsule.

@@ -143,6 +143,11 @@ pub trait Enclosure: Send + Sized + 'static {
     fn usage(&mut self) -> Result<Usage, PluginError>;
     /// Kills everything inside and removes what was made. May be called again.
     fn close(&mut self, within: Duration) -> Result<(), PluginError>;
+    /// What was seen of the host while the enclosure was made; that it was made says that the class can be had. Readings
+    /// as of a probe.
+    fn report(&mut self) -> Result<HostReport, PluginError> {
+        Ok(HostReport::backed())
+    }
 }
 
 /// For a class that shares nothing in a session: `enter` gets the profile's request as it is, and commands are refused.
@@ -197,6 +202,9 @@ pub struct EnclosureVtable {
     usage: unsafe extern "C" fn(Handle) -> RResult<Usage, PluginError>,
     #[sabi(last_prefix_field)]
     close: unsafe extern "C" fn(Handle, u64) -> RResult<(), PluginError>,
+    /// Absent in a plugin built before it was added.
+    #[sabi(missing_field(option))]
+    report: unsafe extern "C" fn(Handle) -> RResult<HostReport, PluginError>,
 }
 
 struct BackendOf<T>(PhantomData<T>);
@@ -246,6 +254,7 @@ impl<T: Enclosure> EnclosureOf<T> {
         network: Self::network,
         usage: Self::usage,
         close: Self::close,
+        report: Self::report,
     }));
 
     // SAFETY of all of these: as for BackendOf.
@@ -286,6 +295,11 @@ impl<T: Enclosure> EnclosureOf<T> {
     unsafe extern "C" fn close(handle: Handle, within_nanos: u64) -> RResult<(), PluginError> {
         // SAFETY: see above.
         guarded(|| unsafe { handle.get_mut::<T>() }.close(Duration::from_nanos(within_nanos)))
+    }
+
+    unsafe extern "C" fn report(handle: Handle) -> RResult<HostReport, PluginError> {
+        // SAFETY: see above.
+        guarded(|| unsafe { handle.get_mut::<T>() }.report())
     }
 }
 
@@ -368,6 +382,14 @@ impl EnclosureObject {
     /// See [`Enclosure::usage`].
     pub fn usage(&mut self) -> Result<Usage, PluginError> {
         unsafe { self.table.usage()(self.handle) }.into_result()
+    }
+
+    /// See [`Enclosure::report`].
+    pub fn report(&mut self) -> Result<HostReport, PluginError> {
+        match self.table.report() {
+            Some(report) => unsafe { report(self.handle) }.into_result(),
+            None => Ok(HostReport::backed()),
+        }
     }
 
     /// See [`Enclosure::close`].

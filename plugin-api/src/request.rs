@@ -21,12 +21,16 @@ pub struct EnclosureRequest {
     /// How fast everything inside together may read and write, where that can be bounded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub io: Option<IoLimit>,
+    /// Whether to try on the way, for the record, what a composed root would need: reading `backs_sealed` of
+    /// [`Enclosure::report`](crate::Enclosure::report).
+    #[serde(default)]
+    pub rehearse_root: bool,
 }
 
 impl EnclosureRequest {
     /// A session's enclosure without any listener and without a bound of its reading and writing.
     pub fn new(session: impl Into<String>, scope: ScopeLimits) -> Self {
-        Self { session: session.into(), scope, ports: Vec::new(), names: false, io: None }
+        Self { session: session.into(), scope, ports: Vec::new(), names: false, io: None, rehearse_root: false }
     }
 }
 

@@ -83,14 +83,22 @@ impl Helper {
                     return Err("a session has one enclosure".to_owned());
                 }
                 let request = encode(&request)?;
-                self.enclosure = Some(self.backend(class)?.open(&request).map_err(|error| account(&error))?);
-                done(Answer::Done)
+                let backend = self.backend(class)?;
+                let mechanism = backend.info().map_err(|error| account(&error))?.mechanism;
+                let mut enclosure = backend.open(&request).map_err(|error| account(&error))?;
+                let report = enclosure.report().map_err(|error| account(&error))?;
+                self.enclosure = Some(enclosure);
+                done(Answer::Report(Box::new(Report::of(&mechanism, &report))))
             }
             Ask::Prepare(request) => {
                 let request = encode(&request)?;
                 let profile = crate::plugins::prepare_profile(self.enclosure()?, &request);
                 let (bytes, fds) = profile.map_err(|error| account(&error))?;
                 Ok((Answer::Profile(bytes), fds))
+            }
+            Ask::Network => {
+                let sockets = crate::plugins::network_sockets(self.enclosure()?).map_err(|error| account(&error))?;
+                Ok((Answer::Network, sockets))
             }
             Ask::Usage => {
                 let used = self.enclosure()?.usage().map_err(|error| account(&error))?;

@@ -82,9 +82,21 @@ impl Helper {
         }
     }
 
-    /// Makes the session's enclosure.
-    pub fn open(&self, class: Class, request: EnclosureRequest) -> Result<(), String> {
-        self.ask(&Ask::Open(class, request), &[]).map(drop)
+    /// Makes the session's enclosure, and says what the host was seen to back meanwhile.
+    pub fn open(&self, class: Class, request: EnclosureRequest) -> Result<Report, String> {
+        match self.ask(&Ask::Open(class, request), &[])? {
+            (Answer::Report(report), _) => Ok(*report),
+            _ => Err(self.nonsense()),
+        }
+    }
+
+    /// The sockets inside the session's network that were asked for when it was opened: a TCP listener for each port, in
+    /// their order, then the one for names.
+    pub fn network(&self) -> Result<Vec<OwnedFd>, String> {
+        match self.ask(&Ask::Network, &[])? {
+            (Answer::Network, sockets) => Ok(sockets),
+            _ => Err(self.nonsense()),
+        }
     }
 
     /// Makes ready what one kind of process enters.

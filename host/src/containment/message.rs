@@ -27,6 +27,8 @@ pub(super) enum Ask {
     Open(#[serde(with = "class")] Class, EnclosureRequest),
     /// Make ready what one kind of process enters.
     Prepare(ProfileRequest),
+    /// The sockets inside the session's network.
+    Network,
     /// What is used so far.
     Usage,
     /// End everything inside and remove what was made, within so many milliseconds.
@@ -38,10 +40,12 @@ pub(super) enum Ask {
 pub(super) enum Answer {
     /// It is done.
     Done,
-    /// To [`Ask::Probe`].
+    /// To [`Ask::Probe`] and [`Ask::Open`].
     Report(Box<Report>),
     /// To [`Ask::Prepare`]; the profile's descriptors come with it.
     Profile(Vec<u8>),
+    /// To [`Ask::Network`]; the sockets come with it.
+    Network,
     /// To [`Ask::Usage`]: bytes, nanoseconds, processes.
     Usage(u64, u64, u64),
     /// It failed, with one line.
@@ -61,6 +65,16 @@ pub struct Report {
     pub scope: Option<Short>,
     /// The kernel's Landlock version.
     pub landlock_abi: Option<i64>,
+    /// Whether a session here could have `sealed`, where that was seen while a weaker class's enclosure was made.
+    #[serde(default)]
+    pub backs_sealed: Option<bool>,
+}
+
+impl Report {
+    /// Whether anything is short.
+    pub fn is_short(&self) -> bool {
+        self.class.is_some() || self.namespaces.is_some() || self.scope.is_some()
+    }
 }
 
 /// Why something cannot be had.
@@ -110,6 +124,7 @@ impl Report {
             namespaces: short(&report.namespaces),
             scope: short(&report.scope),
             landlock_abi: readings["landlock_abi"].as_i64(),
+            backs_sealed: readings["backs_sealed"].as_bool(),
         }
     }
 }

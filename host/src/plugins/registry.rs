@@ -87,6 +87,11 @@ impl Registry {
         sink::open(&self.library(Kind::Sink, name)?, &config)
     }
 
+    /// Whether a class is served by the host's own library.
+    pub fn serves_itself(&self, class: Class) -> bool {
+        self.settings.containment.get(&class).is_none_or(|name| name == class.as_str())
+    }
+
     /// A checked and hashed read-only descriptor of the library that serves a class, to be handed to a worker. The library
     /// is not loaded here, and checked once.
     pub fn containment_library(&self, class: Class) -> Result<OwnedFd> {

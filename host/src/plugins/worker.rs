@@ -40,6 +40,12 @@ pub fn prepare_profile(
     Ok((profile.request.into_vec(), fds))
 }
 
+/// In a session's enclosure: the sockets inside its network, owned.
+pub fn network_sockets(enclosure: &mut EnclosureObject) -> Result<Vec<OwnedFd>, PluginError> {
+    // SAFETY: by the interface these descriptors belong to whoever asked for them.
+    Ok(enclosure.network()?.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }).collect())
+}
+
 /// How a library is named in what it is blamed for.
 struct About(String);
 

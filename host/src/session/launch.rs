@@ -4,6 +4,7 @@
 //! its empty trace.
 
 mod folders;
+mod network;
 mod opening;
 mod workers;
 
@@ -27,6 +28,7 @@ use super::{agent, environment, records_dir, retention};
 use crate::credentials::door::{DoorTokens, Scope};
 use crate::diagnostics::{Diagnostic, Result, codes, output};
 use crate::door::{self, CapsuleFacts, Door, DoorConfig, ExportedFiles};
+use crate::egress::proxy::Proxy;
 use crate::egress::{Egress, Peers};
 use crate::ids::SessionId;
 use crate::manifest::{Acceptance, Conversation, Role};
@@ -45,6 +47,8 @@ pub struct Running {
     door: Option<Door>,
     record: Option<RunningRecord>,
     runtime: RuntimeDir,
+    /// The way out of the session's network namespace, to the end of the session.
+    proxy: Option<Proxy>,
 }
 
 /// Launches a planned session. `holds_lifeline` says whether a formation lifeline is held.
@@ -66,6 +70,7 @@ pub async fn launch(plan: Plan, holds_lifeline: bool, end: &End) -> Result<(Runn
     let (inventory, warnings) = inventory(&plan, &made)?;
     say(&warnings);
     let workers = workers::start(&mut plan, &made, &url).await?;
+    let proxy = network::serve(&plan, &workers)?;
     write_murmur_md(&plan, &made, &inventory, &url);
     if let Some((project, lock)) = &plan.new_lock {
         lock.write(project)?;
@@ -86,7 +91,7 @@ pub async fn launch(plan: Plan, holds_lifeline: bool, end: &End) -> Result<(Runn
     work_made.keep();
     retain(&plan, &context);
     end.started(&context, plan.deadline, plan.spawner.clone());
-    let mut running = Running { context, mode, door: None, record: None, runtime };
+    let mut running = Running { context, mode, door: None, record: None, runtime, proxy };
     let opened = running.open(&plan, bound, facts, tokens, task, holds_lifeline);
     Ok((running, opened))
 }
@@ -128,7 +133,8 @@ impl Running {
 
     /// Closes the door, takes the running record and the runtime directory away.
     pub async fn close(self) {
-        let Self { door, record, runtime, .. } = self;
+        let Self { door, record, runtime, proxy, .. } = self;
+        drop(proxy);
         if let Some(door) = door {
             door.close().await;
         }
@@ -164,7 +170,7 @@ struct Made {
 
 impl Made {
     fn new(plan: &Plan) -> Result<Self> {
-        let session = SessionId::mint();
+        let session = plan.session.clone();
         let work_made = WorkFolder::of(&plan.place, &session)?;
         let work = work_made.path().to_path_buf();
         let records = records_dir::make(&plan.home, plan.place.root(), &session)?;

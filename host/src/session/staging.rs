@@ -4,6 +4,7 @@
 mod artifacts;
 mod commands;
 mod driver;
+mod enclosure;
 mod folders;
 mod network;
 mod resume;
@@ -32,7 +33,8 @@ use super::request::RunRequest;
 use crate::artifacts::Forms;
 use crate::artifacts::lock::Lock;
 use crate::artifacts::store::Stores;
-use crate::containment::{self, Class, Floors, Helper, InForce, Report, check_cgroup, class_in_force, parse_flag};
+use crate::containment::closure::Closure;
+use crate::containment::{self, Class, Floors, Helper, Host, InForce, check_cgroup, class_in_force, parse_flag};
 use crate::credentials::channel::Membership;
 use crate::diagnostics::{Diagnostic, Result, codes, output};
 use crate::ids::{ContextId, FormationId, SessionId};
@@ -42,6 +44,8 @@ use crate::plugins::Registry;
 
 /// A launch that nothing stands in the way of; nothing is created yet.
 pub struct Plan {
+    /// The session's id; its enclosure bears it already.
+    pub session: SessionId,
     /// What was asked for.
     pub request: RunRequest,
     /// The operator's `~/.murmur`.
@@ -68,8 +72,10 @@ pub struct Plan {
     pub host: HostEnvironment,
     /// The class in force.
     pub in_force: InForce,
-    /// Holds the session's enclosure once it is opened; none under `unconfined`.
+    /// Holds the session's enclosure, which is open; none under `unconfined`.
     pub helper: Option<Helper>,
+    /// What shell commands use of the host; none without a grant of any.
+    pub closure: Option<Closure>,
     /// The checked library of that class.
     pub confinement: OwnedFd,
     /// Every artifact of the manifest.
@@ -96,6 +102,13 @@ pub struct Plan {
     pub warnings: Vec<Diagnostic>,
 }
 
+impl Plan {
+    /// Whether the session may start programs, not only components.
+    pub fn starts_commands(&self) -> bool {
+        self.capsule.grants_commands()
+    }
+}
+
 /// The work folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WorkPlace {
@@ -116,7 +129,9 @@ impl WorkPlace {
 
 /// Checks everything, in the order of refusals.
 pub fn plan(request: RunRequest, joined: Joined, loaded: Loaded) -> Result<Plan> {
+    let closure = loaded.closure(&joined.home);
     let Loaded {
+        session,
         source,
         capsule,
         config,
@@ -168,6 +183,7 @@ pub fn plan(request: RunRequest, joined: Joined, loaded: Loaded) -> Result<Plan>
         output::stderr_line(&note);
     }
     Ok(Plan {
+        session,
         home: joined.home,
         formation: joined.formation,
         spawner: joined.spawner,
@@ -181,6 +197,7 @@ pub fn plan(request: RunRequest, joined: Joined, loaded: Loaded) -> Result<Plan>
         host,
         in_force,
         helper,
+        closure,
         confinement,
         parts: parts.parts,
         driver,
@@ -219,7 +236,7 @@ fn class_of(
     capsule: &Capsule,
     config: Option<Class>,
     inside: bool,
-    probe: &mut dyn FnMut(Class) -> Result<Report>,
+    host: &mut dyn Host,
 ) -> Result<InForce> {
     let flag = request.containment.as_deref().map(parse_flag).transpose()?;
     let floors = Floors {
@@ -229,7 +246,7 @@ fn class_of(
         workdir_exec: capsule.capabilities.filesystem.workdir_exec,
         records_in_workdir: inside,
     };
-    class_in_force(&floors, probe)
+    class_in_force(&floors, host)
 }
 
 /// The warning of a member that may call others and cannot reach any door.

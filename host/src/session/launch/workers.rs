@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use mur_plugin_api::{Access, EnclosureRequest, Grant, ProcessKind, ProfileRequest, ScopeLimits};
+use mur_plugin_api::{Access, Grant, ProcessKind, ProfileRequest};
 
 use super::{Made, folders, guest_environment};
-use crate::containment::{Class, Helper, Prepared, WorkerLimits};
+use crate::containment::{Class, Prepared, WorkerLimits};
 use crate::diagnostics::{Diagnostic, Result, codes};
 use crate::manifest::{Capsule, Limits, Role};
 use crate::session::staging::{Part, Plan};
@@ -13,10 +13,10 @@ use crate::worker::{
     ArtifactSpec, CallError, CallLimits, Confinement, Kind, Preopen, PreopenSource, WorkerSet, WorkerSetup,
 };
 
-/// Opens the session's enclosure, starts a worker for each kind of artifact there is, all at once, and loads every artifact.
+/// Starts a worker for each kind of artifact there is, all at once, and loads every artifact.
 pub async fn start(plan: &mut Plan, made: &Made, url: &str) -> Result<WorkerSet> {
     let workers = match plan.helper.take() {
-        Some(helper) => WorkerSet::within(enclosure(plan, made, helper)?),
+        Some(helper) => WorkerSet::within(helper),
         None => WorkerSet::new(),
     };
     let mut seen = Vec::with_capacity(plan.parts.len());
@@ -54,22 +54,6 @@ pub async fn start(plan: &mut Plan, made: &Made, url: &str) -> Result<WorkerSet>
         }
     }
     Ok(workers)
-}
-
-/// Namespaces and scope of the session.
-fn enclosure(plan: &Plan, made: &Made, helper: Helper) -> Result<Helper> {
-    let resources = &plan.capsule.capabilities.resources;
-    let scope = ScopeLimits {
-        memory: resources.cgroup_memory_bytes,
-        pids: resources.cgroup_pids_max,
-        cpu_percent: resources.cgroup_cpu_percent,
-    };
-    let request = EnclosureRequest::new(made.session.to_string(), scope);
-    helper.open(plan.in_force.class, request).map_err(|why| {
-        let message = format!("the session's enclosure could not be opened: {why}");
-        Diagnostic::new(codes::E_RUN_066, message).hint("nothing was run; 'mur doctor' says what this host can back")
-    })?;
-    Ok(helper)
 }
 
 /// What a kind of worker reaches: the folders of all its artifacts, and nothing else.

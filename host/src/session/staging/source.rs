@@ -4,14 +4,15 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
-use super::{Part, Resumed, WorkPlace, class_of, commands};
+use super::{Part, Resumed, WorkPlace, class_of, commands, enclosure};
 use crate::artifacts::name::how_to_get;
 use crate::artifacts::store::{Stores, Verified};
 use crate::artifacts::{ArtifactName, Digest, Lock, Version};
 use crate::config::Config;
-use crate::containment::{Helper, InForce, Prober, check_namespaces, host};
+use crate::containment::closure::Closure;
+use crate::containment::{Helper, InForce, Prober, check_floor, check_namespaces, host};
 use crate::diagnostics::{Diagnostic, Result, codes};
-use crate::ids::ContextId;
+use crate::ids::{ContextId, SessionId};
 use crate::manifest::{self, Acceptance, AfterTask, Capsule, Prompt};
 use crate::paths::{MurmurHome, resolve_through_existing};
 use crate::plugins::Registry;
@@ -37,6 +38,7 @@ pub struct Origin {
 
 /// A capsule that was read, and what was read along with it; `--explain-scope` needs no more.
 pub struct Loaded {
+    pub(super) session: SessionId,
     pub(super) source: Origin,
     /// The manifest as launched.
     pub capsule: Capsule,
@@ -50,7 +52,7 @@ pub struct Loaded {
     pub warnings: Vec<Diagnostic>,
     /// The class in force.
     pub in_force: InForce,
-    /// What was asked what the host backs, and will hold the session's enclosure; none under `unconfined`.
+    /// Holds the session's enclosure, which is open; none under `unconfined`.
     pub(super) helper: Option<Helper>,
     /// The work folder.
     pub place: WorkPlace,
@@ -93,12 +95,15 @@ pub fn load(request: &RunRequest, joined: &Joined) -> Result<Loaded> {
     check_flags(&capsule, request)?;
     let place = work_place(request, &source.dir)?;
     let inside = is_inside(&joined.home, place.root());
-    let mut prober = Prober::new(&registry);
-    let in_force = class_of(request, &capsule, config.containment, inside, &mut |class| prober.report(class))?;
-    let helper = prober.into_helper();
-    let search = std::env::var_os("PATH").unwrap_or_default();
-    warnings.extend(commands::check(&capsule, in_force.declared, in_force.class, &search)?);
-    if capsule.starts_processes() {
+    let session = SessionId::mint();
+    let mut prober = Prober::opening(&registry, enclosure::request(&capsule, &session, place.root())?);
+    let in_force = class_of(request, &capsule, config.containment, inside, &mut prober)?;
+    let helper = prober.into_opened();
+    if !request.explain_scope {
+        check_floor(&in_force)?;
+    }
+    warnings.extend(commands::check(&capsule, in_force.declared, in_force.class, &search_path())?);
+    if capsule.starts_processes() && !request.explain_scope {
         check_namespaces(&in_force)?;
     }
     warnings.extend(host::warning_once());
@@ -112,6 +117,7 @@ pub fn load(request: &RunRequest, joined: &Joined) -> Result<Loaded> {
         ));
     }
     Ok(Loaded {
+        session,
         source,
         capsule,
         config,
@@ -125,6 +131,27 @@ pub fn load(request: &RunRequest, joined: &Joined) -> Result<Loaded> {
         place,
         resumed,
     })
+}
+
+/// Where programs are found.
+fn search_path() -> std::ffi::OsString {
+    std::env::var_os("PATH").unwrap_or_default()
+}
+
+impl Loaded {
+    /// What the capsule's commands would use of the host, said line by line where an interpreter does not tell. Asks
+    /// interpreters, so it blocks; nothing without a grant of commands.
+    pub fn closure(&self, home: &MurmurHome) -> Option<Closure> {
+        let granted = &self.capsule.capabilities;
+        let shell = granted.shell.as_ref()?;
+        // Programs a session could have written are not run to ask them.
+        let writable = [self.place.root().clone(), home.records(), home.state()];
+        let closure = Closure::derive(shell, &search_path(), &writable, !granted.network.allow.is_empty());
+        for note in &closure.notes {
+            crate::diagnostics::output::stderr_line(note);
+        }
+        Some(closure)
+    }
 }
 
 /// The session `--resume` names, by the records of the workdir root this launch will have.

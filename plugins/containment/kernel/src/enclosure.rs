@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use mur_plugin_api::{
-    Enclosure, EnclosureRequest, ErrorKind, PluginError, ProcessKind, Profile, ProfileRequest, Spawned, Usage,
+    Enclosure, EnclosureRequest, ErrorKind, HostReport, PluginError, ProcessKind, Profile, ProfileRequest, Spawned, Usage,
 };
 
 use crate::entry::{Entering, Entry};
@@ -13,7 +13,7 @@ use crate::namespaces::{self, Namespaces, Wanted};
 use crate::root::RootPlan;
 use crate::scope::Scope;
 use crate::step::StepError;
-use crate::{Tier, landlock, process, sequence, watcher};
+use crate::{Tier, landlock, probe, process, sequence, watcher};
 
 /// How long an enclosure that is dropped has to end what is inside it.
 const DROPPED: Duration = Duration::from_secs(2);
@@ -23,6 +23,8 @@ const DROPPED: Duration = Duration::from_secs(2);
 pub struct KernelEnclosure {
     tier: Tier,
     inside: Option<Inside>,
+    /// What was seen of the host meanwhile.
+    readings: String,
 }
 
 #[derive(Debug)]
@@ -52,7 +54,12 @@ impl KernelEnclosure {
     pub fn open(tier: Tier, request: &[u8]) -> Result<Self, PluginError> {
         let request: EnclosureRequest = serde_json::from_slice(request).map_err(|error| unreadable(&error))?;
         let inside = Inside::new(&request).map_err(|error| failed(&error))?;
-        Ok(Self { tier, inside: Some(inside) })
+        let mut made = Self { tier, inside: Some(inside), readings: String::new() };
+        // Dropped, it is taken down again.
+        let namespaces = &made.inside()?.namespaces;
+        made.readings =
+            probe::while_opening(tier, namespaces, request.rehearse_root).map_err(|error| failed(&error))?;
+        Ok(made)
     }
 
     fn inside(&self) -> Result<&Inside, PluginError> {
@@ -150,6 +157,10 @@ impl Enclosure for KernelEnclosure {
 
     fn usage(&mut self) -> Result<Usage, PluginError> {
         Ok(self.inside()?.scope.usage())
+    }
+
+    fn report(&mut self) -> Result<HostReport, PluginError> {
+        Ok(HostReport { readings: self.readings.clone().into(), ..HostReport::backed() })
     }
 
     fn close(&mut self, within: Duration) -> Result<(), PluginError> {

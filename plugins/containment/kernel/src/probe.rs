@@ -46,6 +46,38 @@ pub fn probe(tier: Tier) -> HostReport {
     }
 }
 
+/// Parts of a root without which it would be empty, and composed all the same.
+const FURNISHING: [&str; 4] =
+    ["opening what the root is made of", "making /dev", "writing /etc", "attaching the folders"];
+
+/// Tries in the namespaces of a session that have just been made what its class needs beside them, and gives the readings.
+/// Where a root is not the class's own it is composed empty, for the record, if that is asked for.
+pub fn while_opening(tier: Tier, namespaces: &Namespaces, rehearse_root: bool) -> Result<String, StepError> {
+    let backs_sealed = match tier {
+        Tier::Advisory => None,
+        Tier::Scoped => {
+            let mut backs = false;
+            // One process for both: it leaves for a domain once its own child has tried the root.
+            in_a_child_saying(&mut backs, || {
+                let backs = rehearse_root && namespaces.join_all().is_ok() && compose(&FURNISHING).is_ok();
+                enter_domain().map(|()| backs)
+            })?;
+            rehearse_root.then_some(backs)
+        }
+        Tier::Sealed => {
+            try_landlock()?;
+            rehearse(namespaces)?;
+            Some(true)
+        }
+    };
+    Ok(serde_json::json!({
+        "landlock_abi": landlock::kernel_abi(),
+        "userns_grant": userns_grant(),
+        "backs_sealed": backs_sealed,
+    })
+    .to_string())
+}
+
 fn scope_shortfall(error: &StepError) -> Shortfall {
     Shortfall {
         blocker: "cgroup_scope_unavailable".into(),
@@ -64,51 +96,66 @@ fn try_scope() -> Result<(), StepError> {
     Ok(())
 }
 
-/// A process that enters a domain in which everything below `/` may be read, and no more.
+/// A process that enters a domain in which nothing may be opened.
 fn try_landlock() -> Result<(), StepError> {
-    in_a_child(|| {
-        let ruleset = landlock::ruleset(mur_plugin_api::ProcessKind::Worker, &[])
-            .map_err(|ungranted| StepError::new("making a ruleset", ungranted.error))?;
-        process::no_new_privileges().map_err(|error| StepError::new("no_new_privs", error))?;
-        landlock::restrict(ruleset.as_fd()).map_err(|error| StepError::new("landlock_restrict_self", error))?;
-        // What is denied must be denied, or nothing was enforced.
-        match File::open("/") {
-            Err(error) if error.raw_os_error() == Some(libc::EACCES) => Ok(()),
-            _ => Err(StepError::new("denying a path", nix::errno::Errno::EOPNOTSUPP)),
-        }
-    })
+    in_a_child(enter_domain)
 }
 
-/// A composed root without grants, as a worker would enter it.
+fn enter_domain() -> Result<(), StepError> {
+    let ruleset = landlock::ruleset(mur_plugin_api::ProcessKind::Worker, &[])
+        .map_err(|ungranted| StepError::new("making a ruleset", ungranted.error))?;
+    process::no_new_privileges().map_err(|error| StepError::new("no_new_privs", error))?;
+    landlock::restrict(ruleset.as_fd()).map_err(|error| StepError::new("landlock_restrict_self", error))?;
+    // What is denied must be denied, or nothing was enforced.
+    match File::open("/") {
+        Err(error) if error.raw_os_error() == Some(libc::EACCES) => Ok(()),
+        _ => Err(StepError::new("denying a path", nix::errno::Errno::EOPNOTSUPP)),
+    }
+}
+
+/// A composed root without grants, as a worker would enter it, but for the steps named.
 fn rehearse(namespaces: &Namespaces) -> Result<(), StepError> {
     in_a_child(|| {
         namespaces.join_all().map_err(|error| StepError::new("joining the session's namespaces", error))?;
-        // The process namespace holds for children: a fresh `/proc` can be mounted from inside only.
-        in_a_child(|| {
-            let mut entry = Entry::of(mur_plugin_api::ProcessLimits {
-                open_files: 64,
-                file_size: 1 << 20,
-                cpu_seconds: None,
-                address_space: None,
-            });
-            entry.root = Some(RootPlan::default());
-            let entry: &'static Entry = Box::leak(Box::new(entry));
-            let entering = Entering::new(entry, &[]);
-            let mut entering = entering.ok_or_else(|| StepError::new("the plan", nix::errno::Errno::EINVAL))?;
-            run(COMPOSE, &mut entering).map(drop)
-        })
+        compose(&[])
+    })
+}
+
+/// Composes a root in a child of a process that has joined the namespaces: the process namespace holds for children, and
+/// a fresh `/proc` can be mounted from inside only.
+fn compose(without: &[&str]) -> Result<(), StepError> {
+    in_a_child(|| {
+        let mut entry = Entry::of(mur_plugin_api::ProcessLimits {
+            open_files: 64,
+            file_size: 1 << 20,
+            cpu_seconds: None,
+            address_space: None,
+        });
+        entry.root = Some(RootPlan::default());
+        let entry: &'static Entry = Box::leak(Box::new(entry));
+        let entering = Entering::new(entry, &[]);
+        let mut entering = entering.ok_or_else(|| StepError::new("the plan", nix::errno::Errno::EINVAL))?;
+        for step in COMPOSE.iter().filter(|step| !without.contains(&step.name)) {
+            run(std::slice::from_ref(step), &mut entering)?;
+        }
+        Ok(())
     })
 }
 
 /// Runs an attempt in a forked child and learns how it went.
 fn in_a_child(attempt: impl FnOnce() -> Result<(), StepError>) -> Result<(), StepError> {
+    in_a_child_saying(&mut false, || attempt().map(|()| false))
+}
+
+/// The same, with one word of the child's.
+fn in_a_child_saying(said: &mut bool, attempt: impl FnOnce() -> Result<bool, StepError>) -> Result<(), StepError> {
     let unavailable = |error: std::io::Error| StepError::new(blocker::PROBE_ITSELF, error);
     let (read, write) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(|error| unavailable(error.into()))?;
     let pid = process::fork().map_err(unavailable)?;
     if pid == 0 {
         drop(read);
         let account = match attempt() {
-            Ok(()) => vec![1],
+            Ok(word) => vec![1, u8::from(word)],
             Err(error) => [&[0][..], &error.errno().to_le_bytes(), error.step.as_bytes()].concat(),
         };
         let _ = File::from(write).write_all(&account);
@@ -120,7 +167,10 @@ fn in_a_child(attempt: impl FnOnce() -> Result<(), StepError>) -> Result<(), Ste
     let _ = process::reap(pid);
     read.map_err(unavailable)?;
     match account.split_first() {
-        Some((1, _)) => Ok(()),
+        Some((1, word)) => {
+            *said = word == [1];
+            Ok(())
+        }
         Some((_, rest)) if rest.len() >= 4 => {
             let (number, step) = rest.split_at(4);
             let number = i32::from_le_bytes([number[0], number[1], number[2], number[3]]);
