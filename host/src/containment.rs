@@ -19,6 +19,9 @@ use mur_plugin_api::ProcessLimits;
 
 use crate::diagnostics::{Diagnostic, Result, codes};
 
+/// What a composed root shows of the host's programs without any grant.
+pub const RUNTIME_TREE: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
+
 /// The class a session runs under, and how it came about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InForce {

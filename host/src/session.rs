@@ -146,7 +146,8 @@ async fn session(
         output::stderr_line(&warning.warning_line());
     }
     if request.explain_scope {
-        explain::print(&request, &joined)?;
+        // The host is tried and interpreters are asked.
+        context::blocking(move || explain::print(&request, &joined)).await?;
         return Ok(Left::silently(0));
     }
     let plan = context::blocking(move || {

@@ -68,6 +68,9 @@ pub struct Report {
     /// Whether a session here could have `sealed`, where that was seen while a weaker class's enclosure was made.
     #[serde(default)]
     pub backs_sealed: Option<bool>,
+    /// Whether commands find the session's folder for temporary files at `/tmp`, where the class composes no root.
+    #[serde(default)]
+    pub maps_tmp: Option<bool>,
 }
 
 impl Report {
@@ -125,6 +128,7 @@ impl Report {
             scope: short(&report.scope),
             landlock_abi: readings["landlock_abi"].as_i64(),
             backs_sealed: readings["backs_sealed"].as_bool(),
+            maps_tmp: readings["maps_tmp"].as_bool(),
         }
     }
 }

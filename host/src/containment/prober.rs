@@ -42,12 +42,13 @@ impl<'a> Prober<'a> {
 
     fn loaded(&mut self, class: Class) -> Result<&Helper> {
         let library = self.registry.containment_library(class)?;
-        let helper = match &self.helper {
-            Some(helper) => helper,
-            None => self.helper.insert(Helper::start().map_err(|error| {
+        if self.helper.is_none() {
+            let started = Helper::start().map_err(|error| {
                 Diagnostic::new(codes::E_RUN_066, format!("the session's enclosure could not be started: {error}"))
-            })?),
-        };
+            });
+            self.helper = Some(started?);
+        }
+        let Some(helper) = &self.helper else { return Err(no_answer(class, "it is not there")) };
         helper.load(class, &library).map_err(|why| no_answer(class, &why))?;
         Ok(helper)
     }

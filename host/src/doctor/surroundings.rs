@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Report;
 use crate::config::Config;
-use crate::containment::{Floors, InForce, Prober, check_cgroup, check_namespaces, class_in_force};
+use crate::containment::{Floors, InForce, Prober, check_cgroup, check_floor, check_namespaces, class_in_force};
 use crate::diagnostics::Diagnostic;
 use crate::egress::KeySource;
 use crate::manifest::Capsule;
@@ -65,13 +65,15 @@ impl Surroundings {
             workdir_exec: capsule.capabilities.filesystem.workdir_exec,
             ..Floors::default()
         };
-        match class_in_force(&floors, &mut |class| prober.report(class)) {
-            Ok(in_force) if capsule.starts_processes() => {
-                let lacking = [check_namespaces(&in_force).err(), check_cgroup(&in_force).err()];
-                (Some(in_force), lacking.into_iter().flatten().collect())
-            }
-            Ok(in_force) => (Some(in_force), Vec::new()),
-            Err(refusal) => (None, vec![refusal]),
+        let in_force = match class_in_force(&floors, prober) {
+            Ok(in_force) => in_force,
+            Err(refusal) => return (None, vec![refusal]),
+        };
+        let mut refusals: Vec<Diagnostic> = check_floor(&in_force).err().into_iter().collect();
+        if capsule.starts_processes() {
+            refusals.extend(check_namespaces(&in_force).err());
+            refusals.extend(check_cgroup(&in_force).err());
         }
+        (Some(in_force), refusals)
     }
 }

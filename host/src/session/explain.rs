@@ -1,26 +1,39 @@
 //! `--explain-scope`: what the capsule could reach, without running it.
 
-use std::path::Path;
-
 use serde_json::Value;
 
+use super::grants::{self, Facts};
 use super::order::Joined;
 use super::request::RunRequest;
-use super::{grants, staging};
-use crate::containment::closure::Closure;
-use crate::diagnostics::{Result, output};
-use crate::manifest::Capsule;
+use super::staging;
+use crate::containment::{check_cgroup, check_floor, check_namespaces};
+use crate::diagnostics::{Diagnostic, Result, output};
 
-/// Prints the report of a launch that could be made.
+/// Prints the report of a launch. What the host alone would refuse it for is no failure of the report, but said beside it.
 pub fn print(request: &RunRequest, joined: &Joined) -> Result<()> {
     let loaded = staging::load(request, joined)?;
     staging::say(&loaded.warnings);
-    let object = grants::effective(&loaded.capsule, &loaded.in_force, &joined.home, loaded.place.root());
-    let closure = closure(&loaded.capsule, loaded.place.root());
-    for note in &closure.notes {
-        output::stderr_line(note);
+    let closure = loaded.closure(&joined.home);
+    let capsule = &loaded.capsule;
+    let mut refusals: Vec<Diagnostic> = check_floor(&loaded.in_force).err().into_iter().collect();
+    if capsule.starts_processes() {
+        refusals.extend(check_namespaces(&loaded.in_force).err());
+        refusals.extend(check_cgroup(&loaded.in_force).err());
     }
-    let object = grants::with_commands(object, &loaded.capsule, &closure);
+    for refusal in &refusals {
+        output::stderr_line(&format!("[capsule-runtime] a launch would be refused: {}", refusal.warning_line()));
+        if let Some(hint) = refusal.hint_text() {
+            output::stderr_line(&format!("  hint: {hint}"));
+        }
+    }
+    let object = grants::effective(&Facts {
+        capsule,
+        in_force: &loaded.in_force,
+        home: &joined.home,
+        work_root: loaded.place.root(),
+        closure: closure.as_ref(),
+        io: &loaded.io,
+    });
     if request.json {
         output::stdout_line(&object.to_string());
         return Ok(());
@@ -29,14 +42,6 @@ pub fn print(request: &RunRequest, joined: &Joined) -> Result<()> {
         output::stdout_line(&line);
     }
     Ok(())
-}
-
-/// What the capsule's commands could use of the host.
-fn closure(capsule: &Capsule, work: &Path) -> Closure {
-    let Some(shell) = &capsule.capabilities.shell else { return Closure::default() };
-    let search = std::env::var_os("PATH").unwrap_or_default();
-    let network = !capsule.capabilities.network.allow.is_empty();
-    Closure::derive(shell, &search, &[work.to_owned()], network)
 }
 
 /// The report in blocks.

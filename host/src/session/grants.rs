@@ -1,51 +1,80 @@
-//! The effective grants: one object that `--explain-scope --json` prints and `session_start` carries.
+//! The effective grants: one object that `--explain-scope --json` prints and `session_start` carries, byte for byte.
 
 mod commands;
+mod places;
 
 use std::path::Path;
 
+use mur_plugin_api::IoStatus;
 use serde_json::{Map, Value, json};
 
+use crate::containment::closure::Closure;
 use crate::containment::host::userns_grant;
 use crate::containment::{Class, InForce};
 use crate::manifest::{Capsule, Role};
 use crate::paths::MurmurHome;
 
-pub use commands::with_commands;
-
-/// Stands for the session's id, which is not known beforehand.
-const SESSION: &str = "<session-id>";
+pub use places::Mapping;
 
 /// The routes by which code reaches the host, in the order they are shown.
 const ROUTES: [&str; 6] = ["shell", "plan-shell-steps", "native-tools", "wasm-tools", "drivers", "hooks"];
 
+/// What the object is made from: what was declared, and what the session has of the host for it.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// The manifest as launched.
+    pub capsule: &'a Capsule,
+    /// The class in force.
+    pub in_force: &'a InForce,
+    /// The operator's `~/.murmur`.
+    pub home: &'a MurmurHome,
+    /// The work folder, or the parent of the one to be made.
+    pub work_root: &'a Path,
+    /// What commands use of the host; none without a grant of commands.
+    pub closure: Option<&'a Closure>,
+    /// What became of the bound of reading and writing.
+    pub io: &'a IoStatus,
+}
+
 /// The object, its keys in their order.
-pub fn effective(capsule: &Capsule, in_force: &InForce, home: &MurmurHome, work_root: &Path) -> Value {
+pub fn effective(facts: &Facts<'_>) -> Value {
     let mut object = Map::new();
-    for part in
-        [containment(in_force), capabilities(capsule), exports(capsule, home), places(in_force, home, work_root)]
-    {
+    let capsule = facts.capsule;
+    for part in [
+        containment(facts.in_force),
+        capabilities(capsule),
+        exports(capsule, facts.home),
+        places::places(facts),
+    ] {
         if let Value::Object(part) = part {
             object.extend(part);
         }
     }
-    Value::Object(object)
+    let object = Value::Object(object);
+    match facts.closure {
+        Some(closure) => commands::with_commands(object, capsule, closure),
+        None => object,
+    }
 }
 
 fn containment(in_force: &InForce) -> Value {
     let tier = in_force.enforcement_tier();
     let routes: Vec<Value> = ROUTES.iter().map(|route| json!({ "route": route, "mechanism": tier })).collect();
-    json!({
-        "declared_containment": in_force.declared.as_str(),
-        "achieved_containment": in_force.achieved.as_str(),
-        "host_containment": in_force.host.map_or("not-probed", Class::as_str),
-        "floor_met": in_force.achieved >= in_force.declared,
-        "enforcement_tier": tier,
-        "mechanism_covers": ["shell", "plan-shell-steps", "native-tools"],
-        "routes": routes,
-        "userns_grant": userns_grant(),
-        "landlock_abi": in_force.report.as_ref().and_then(|report| report.landlock_abi),
-    })
+    let mut shown = Map::new();
+    let mut show = |key: &str, value: Value| drop(shown.insert(key.to_owned(), value));
+    show("declared_containment", json!(in_force.declared.as_str()));
+    show("achieved_containment", json!(in_force.achieved.as_str()));
+    show("host_containment", json!(in_force.host.map_or("not-probed", Class::as_str)));
+    show("floor_met", json!(in_force.unmet.is_none()));
+    if let Some(unmet) = &in_force.unmet {
+        show("shortfall_reason", json!(unmet.reason));
+    }
+    show("enforcement_tier", json!(tier));
+    show("mechanism_covers", json!(["shell", "plan-shell-steps", "native-tools"]));
+    show("routes", json!(routes));
+    show("userns_grant", json!(userns_grant()));
+    show("landlock_abi", json!(in_force.report.as_ref().and_then(|report| report.landlock_abi)));
+    Value::Object(shown)
 }
 
 fn capabilities(capsule: &Capsule) -> Value {
@@ -85,43 +114,6 @@ fn exports(capsule: &Capsule, home: &MurmurHome) -> Value {
         "configured_artifacts": configured(capsule),
         "staged_runtime_grants": [],
         "runtime_writes": runtime_writes(capsule),
-    })
-}
-
-fn places(in_force: &InForce, home: &MurmurHome, work_root: &Path) -> Value {
-    let restriction = match in_force.class {
-        Class::Sealed => "absent",
-        Class::Scoped => "enforced",
-        Class::Advisory | Class::Unconfined => "advisory",
-    };
-    let records = home.records_group(work_root).join(SESSION);
-    let runtime = home.sessions().join(SESSION).join("runtime");
-    let unheld = match in_force.class {
-        Class::Sealed | Class::Scoped => "no command is started by this version",
-        Class::Advisory | Class::Unconfined => "no kernel mechanism holds commands under this class",
-    };
-    let not_protected = if in_force.class >= Class::Scoped { Vec::new() } else { vec![unheld] };
-    json!({
-        "io_max": { "status": "not-required", "declared_bytes_per_sec": null, "reason": null },
-        "filesystem_boundary": { "restriction": restriction, "not_protected": not_protected },
-        "runtime_dir": held(&runtime, unheld),
-        "records_dir": held(&records, unheld),
-        "temp_dir": {
-            "path": records.join("tmp").to_string_lossy(),
-            "tmpdir": records.join("tmp").to_string_lossy(),
-            "tmp_mapped": false,
-            "mapped_by": null,
-            "not_mapped_because": unheld,
-        },
-    })
-}
-
-fn held(path: &Path, why: &str) -> Value {
-    json!({
-        "path": path.to_string_lossy(),
-        "read_only_to_commands": false,
-        "enforced_by": null,
-        "not_protected_because": why,
     })
 }
 
@@ -216,7 +208,15 @@ mod tests {
             notes: Vec::new(),
         };
         let home = MurmurHome::at("/home/x".into());
-        let object = effective(&capsule, &in_force, &home, Path::new("/work"));
+        let facts = Facts {
+            capsule: &capsule,
+            in_force: &in_force,
+            home: &home,
+            work_root: Path::new("/work"),
+            closure: None,
+            io: &IoStatus::default(),
+        };
+        let object = effective(&facts);
         let keys: Vec<&str> = object.as_object().unwrap().keys().map(String::as_str).collect();
         let expected = "declared_containment achieved_containment host_containment floor_met enforcement_tier \
             mechanism_covers routes userns_grant landlock_abi filesystem_scope workdir_exec read_only_paths \

@@ -3,6 +3,7 @@
 //! Until `session_start` is written everything made here is undone when it is dropped; the records directory stays, with
 //! its empty trace.
 
+pub mod commands;
 mod folders;
 mod network;
 mod opening;
@@ -161,7 +162,7 @@ fn retain(plan: &Plan, context: &SessionContext) {
 }
 
 /// What was made before `session_start`, undone when it is dropped.
-struct Made {
+pub struct Made {
     session: SessionId,
     dirs: Directories,
     runtime: RuntimeDir,

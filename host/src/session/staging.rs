@@ -18,6 +18,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use artifacts::Part;
+use mur_plugin_api::IoStatus;
 pub(crate) use commands::{declared as declared_for_commands, read_only_advisory_for};
 pub(crate) use driver::settle;
 pub use network::Networks;
@@ -27,6 +28,7 @@ pub use source::{Loaded, load};
 use super::context::{Driver, SystemPrompt};
 use super::deadline::Deadline;
 use super::environment::{HostEnvironment, check_allow};
+use super::grants::Facts;
 use super::ledger::Ledger;
 use super::order::{Joined, Spawner};
 use super::request::RunRequest;
@@ -34,7 +36,7 @@ use crate::artifacts::Forms;
 use crate::artifacts::lock::Lock;
 use crate::artifacts::store::Stores;
 use crate::containment::closure::Closure;
-use crate::containment::{self, Class, Floors, Helper, Host, InForce, check_cgroup, class_in_force, parse_flag};
+use crate::containment::{Class, Floors, Helper, Host, InForce, check_cgroup, class_in_force, parse_flag};
 use crate::credentials::channel::Membership;
 use crate::diagnostics::{Diagnostic, Result, codes, output};
 use crate::ids::{ContextId, FormationId, SessionId};
@@ -76,6 +78,8 @@ pub struct Plan {
     pub helper: Option<Helper>,
     /// What shell commands use of the host; none without a grant of any.
     pub closure: Option<Closure>,
+    /// What became of the bound of reading and writing.
+    pub io: IoStatus,
     /// The checked library of that class.
     pub confinement: OwnedFd,
     /// Every artifact of the manifest.
@@ -103,6 +107,18 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// What the effective grants are made from.
+    pub fn facts(&self) -> Facts<'_> {
+        Facts {
+            capsule: &self.capsule,
+            in_force: &self.in_force,
+            home: &self.home,
+            work_root: self.place.root(),
+            closure: self.closure.as_ref(),
+            io: &self.io,
+        }
+    }
+
     /// Whether the session may start programs, not only components.
     pub fn starts_commands(&self) -> bool {
         self.capsule.grants_commands()
@@ -142,11 +158,12 @@ pub fn plan(request: RunRequest, joined: Joined, loaded: Loaded) -> Result<Plan>
         warnings: said,
         in_force,
         helper,
+        io,
         place,
         resumed,
     } = loaded;
     unserved::check(&capsule)?;
-    let mut warnings = folders::check(&capsule)?;
+    let mut warnings = Vec::new();
     let stores = match stores {
         Some(stores) => stores,
         None => Stores::open(&joined.home, project.as_deref(), &config, &mut registry)?,
@@ -174,7 +191,6 @@ pub fn plan(request: RunRequest, joined: Joined, loaded: Loaded) -> Result<Plan>
         Ledger::new(&joined.home, &SessionId::mint()).used()?;
     }
     let resuming = resumed.as_ref().map(|resumed| resumed.check(&joined.home, &capsule)).transpose()?;
-    warnings.extend(containment::warnings(&in_force));
     say(&warnings);
     warnings.splice(0..0, said);
     // A class whose library cannot be had is refused before anything is created.
@@ -198,6 +214,7 @@ pub fn plan(request: RunRequest, joined: Joined, loaded: Loaded) -> Result<Plan>
         in_force,
         helper,
         closure,
+        io,
         confinement,
         parts: parts.parts,
         driver,

@@ -17,11 +17,7 @@ pub fn of(plan: &Plan, made: &Made, part: &Part) -> Result<Vec<Preopen>> {
     let work = &made.dirs.work;
     let ceiling = plan.capsule.capabilities.filesystem.scope.as_deref();
     let scope = own.and_then(|own| own.filesystem_scope.as_deref()).or(ceiling);
-    let accessible = match scope {
-        Some(scope) => narrowed(work, scope)?,
-        None => work.clone(),
-    };
-    let mut all = vec![preopen(accessible, ".", true)];
+    let mut all = vec![preopen(accessible(work, scope)?, ".", true)];
     if let Some(state) = own.and_then(|own| own.state.as_ref()) {
         all.push(preopen(state_store(plan, &state.store)?, "state", true));
     }
@@ -34,6 +30,14 @@ pub fn of(plan: &Plan, made: &Made, part: &Part) -> Result<Vec<Preopen>> {
         }
     }
     Ok(all)
+}
+
+/// The part of the work folder that a scope names, made when it is not there; all of it without one.
+pub fn accessible(work: &Path, scope: Option<&str>) -> Result<PathBuf> {
+    match scope {
+        Some(scope) => narrowed(work, scope),
+        None => Ok(work.to_owned()),
+    }
 }
 
 fn preopen(path: PathBuf, guest: &str, write: bool) -> Preopen {

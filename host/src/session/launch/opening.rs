@@ -33,7 +33,7 @@ pub fn session_start(plan: &Plan, context: &SessionContext) -> SessionStart {
         containment_achieved: plan.in_force.achieved.as_str().to_owned(),
         workdir_exec: capsule.capabilities.filesystem.workdir_exec,
         userns_grant: Some(userns_grant().to_owned()),
-        effective_grants: grants::effective(capsule, &plan.in_force, &plan.home, plan.place.root()),
+        effective_grants: grants::effective(&plan.facts()),
         system_prompt_source: context.system_prompt.source(),
         system_prompt_sha256: context.system_prompt.text.as_deref().map(sha256),
         credential_source: plan.networks.credential_source.clone(),

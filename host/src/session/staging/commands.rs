@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
-use crate::containment::{Class, closure};
+use crate::containment::{Class, RUNTIME_TREE, closure};
 use crate::diagnostics::{Diagnostic, Result, codes};
 use crate::manifest::{Capsule, Shell};
 
@@ -12,9 +12,6 @@ const INTERPRETERS: [&str; 24] = [
     "python", "pypy", "perl", "ruby", "node", "nodejs", "deno", "bun", "php", "lua", "luajit", "tclsh", "Rscript",
     "julia", "guile", "awk", "gawk", "mawk", "nawk", "java", "jshell", "pwsh", "erl", "elixir",
 ];
-
-/// What the composed root shows of the host's programs without any grant.
-const RUNTIME_TREE: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
 
 /// Checks the grants of a capsule whose declared floor and class in force are given; `search` is the `PATH`.
 ///

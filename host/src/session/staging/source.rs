@@ -4,13 +4,15 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
-use super::{Part, Resumed, WorkPlace, class_of, commands, enclosure};
+use mur_plugin_api::{Class, IoHeld, IoStatus};
+
+use super::{Part, Resumed, WorkPlace, class_of, commands, enclosure, folders};
 use crate::artifacts::name::how_to_get;
 use crate::artifacts::store::{Stores, Verified};
 use crate::artifacts::{ArtifactName, Digest, Lock, Version};
 use crate::config::Config;
 use crate::containment::closure::Closure;
-use crate::containment::{Helper, InForce, Prober, check_floor, check_namespaces, host};
+use crate::containment::{self, Helper, InForce, Prober, check_floor, check_namespaces, host};
 use crate::diagnostics::{Diagnostic, Result, codes};
 use crate::ids::{ContextId, SessionId};
 use crate::manifest::{self, Acceptance, AfterTask, Capsule, Prompt};
@@ -54,6 +56,8 @@ pub struct Loaded {
     pub in_force: InForce,
     /// Holds the session's enclosure, which is open; none under `unconfined`.
     pub(super) helper: Option<Helper>,
+    /// What became of the bound of reading and writing.
+    pub io: IoStatus,
     /// The work folder.
     pub place: WorkPlace,
     /// The session that is resumed.
@@ -95,10 +99,18 @@ pub fn load(request: &RunRequest, joined: &Joined) -> Result<Loaded> {
     check_flags(&capsule, request)?;
     let place = work_place(request, &source.dir)?;
     let inside = is_inside(&joined.home, place.root());
+    // What is refused whatever the host is comes before anything is tried on it.
+    if let Some(fault) = folders::faults(&capsule).into_iter().find(|fault| fault.code() == codes::E_CAP_002) {
+        return Err(fault);
+    }
     let session = SessionId::mint();
     let mut prober = Prober::opening(&registry, enclosure::request(&capsule, &session, place.root())?);
     let in_force = class_of(request, &capsule, config.containment, inside, &mut prober)?;
     let helper = prober.into_opened();
+    let io = match &helper {
+        Some(helper) => helper.io_status().map_err(|why| Diagnostic::new(codes::E_RUN_066, why))?,
+        None => IoStatus { status: not_bounded(&capsule, &in_force), reason: None },
+    };
     if !request.explain_scope {
         check_floor(&in_force)?;
     }
@@ -106,6 +118,9 @@ pub fn load(request: &RunRequest, joined: &Joined) -> Result<Loaded> {
     if capsule.starts_processes() && !request.explain_scope {
         check_namespaces(&in_force)?;
     }
+    warnings.extend(folders::check(&capsule)?);
+    warnings.extend(containment::warnings(&in_force));
+    warnings.extend(not_bounded_warning(&io).filter(|_| capsule.grants_commands()));
     warnings.extend(host::warning_once());
     if inside {
         warnings.push(Diagnostic::new(
@@ -128,8 +143,29 @@ pub fn load(request: &RunRequest, joined: &Joined) -> Result<Loaded> {
         warnings,
         in_force,
         helper,
+        io,
         place,
         resumed,
+    })
+}
+
+/// Why there is no bound of reading and writing in a session without an enclosure.
+fn not_bounded(capsule: &Capsule, in_force: &InForce) -> IoHeld {
+    match in_force.class == Class::Unconfined || !capsule.starts_processes() {
+        true => IoHeld::NotRequired,
+        false => IoHeld::NotProbed,
+    }
+}
+
+/// `W-SEC-021`.
+fn not_bounded_warning(io: &IoStatus) -> Option<Diagnostic> {
+    (io.status == IoHeld::Unavailable).then(|| {
+        let why = io.reason.as_deref().unwrap_or("this host cannot bound it");
+        Diagnostic::new(
+            codes::W_SEC_021,
+            format!("capabilities.resources.cgroup_io_bytes_per_sec is not applied: {why}"),
+        )
+        .hint("the other bounds hold; use a work folder on a disk whose controller is delegated, or ignore this")
     })
 }
 
