@@ -40,12 +40,9 @@ pub struct Facts<'a> {
 pub fn effective(facts: &Facts<'_>) -> Value {
     let mut object = Map::new();
     let capsule = facts.capsule;
-    for part in [
-        containment(facts.in_force),
-        capabilities(capsule),
-        exports(capsule, facts.home),
-        places::places(facts),
-    ] {
+    for part in
+        [containment(facts.in_force), capabilities(capsule), exports(capsule, facts.home), places::places(facts)]
+    {
         if let Value::Object(part) = part {
             object.extend(part);
         }

@@ -18,9 +18,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use artifacts::Part;
-use mur_plugin_api::IoStatus;
 pub(crate) use commands::{declared as declared_for_commands, read_only_advisory_for};
 pub(crate) use driver::settle;
+use mur_plugin_api::IoStatus;
 pub use network::Networks;
 pub use resume::Resumed;
 pub use source::{Loaded, load};

@@ -83,10 +83,7 @@ pub fn native_profile(plan: &Plan, made: &Made, part: &Part, program: &Path, byt
         Diagnostic::new(codes::E_IO_003, format!("the program {} cannot be used: {error}", program.display()))
     })?;
     let mut grants = shared(plan, &folders);
-    grants.push(Grant {
-        identity: Some((meta.dev(), meta.ino())),
-        ..Grant::required(program, Access::Execute)
-    });
+    grants.push(Grant { identity: Some((meta.dev(), meta.ino())), ..Grant::required(program, Access::Execute) });
     let closure = Closure { grants: closure::native_tool(bytes), ..Closure::default() };
     grants.extend(of_closure(&closure, plan.in_force.class, |program| folders.are_written(program)));
     Ok(request(plan, folders, grants))
@@ -199,11 +196,8 @@ mod tests {
     }
 
     fn example() -> Closure {
-        let (read, list, execute) = (
-            Rights::default(),
-            Rights { execute: false, list: true },
-            Rights { execute: true, list: false },
-        );
+        let (read, list, execute) =
+            (Rights::default(), Rights { execute: false, list: true }, Rights { execute: true, list: false });
         let staged = Reason::StagedRuntime { binary: "python3".into(), pin: "1".into() };
         Closure {
             grants: vec![

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use mur_plugin_api::{
-    Enclosure, EnclosureRequest, ErrorKind, HostReport, PluginError, ProcessKind, Profile, ProfileRequest, Spawned, Usage,
+    Enclosure, EnclosureRequest, ErrorKind, HostReport, PluginError, ProcessKind, Profile, ProfileRequest, Spawned,
+    Usage,
 };
 
 use crate::entry::{Entering, Entry};
