@@ -4,7 +4,8 @@
 //! - [`Agent`], [`Roster`]: sources of capsules and formations, built and installed by `mur` itself;
 //! - [`Door`]: a client of a session's door that can also misbehave;
 //! - [`Provider`]: a model provider that speaks real HTTP, well and badly;
-//! - [`Trace`]: what a session recorded.
+//! - [`Trace`]: what a session recorded;
+//! - [`escape`]: the escape-conformance harness.
 //!
 //! Every wait is bounded by [`PATIENCE`], every process is gone when the test ends, and nothing is shared between tests.
 //! The binary is the one under `target/dist/debug`, made by `cargo xtask dist`; `MUR_DIST` names another.
@@ -14,6 +15,7 @@ pub mod component;
 pub mod conversation;
 mod dist;
 mod door;
+pub mod escape;
 pub mod launcher;
 mod lines;
 pub mod live;

@@ -42,9 +42,19 @@ pub struct Dist {
 
 /// Builds everything and assembles it; quick when nothing changed.
 pub fn dist(profile: Profile) -> Outcome<Dist> {
-    let built = build(profile)?;
+    assemble(profile, profile.name(), &[])
+}
+
+/// The same with a `mur` that holds the probe of the escape-conformance harness, in a prefix of its own. The packages and
+/// the profile are those of [`dist`], so that cargo builds the package `mur` and the probe once more, and nothing else.
+pub fn escape_probe() -> Outcome<Dist> {
+    assemble(Profile::Debug, "probe", &["--features", "mur/escape-probe"])
+}
+
+fn assemble(profile: Profile, name: &str, flags: &[&str]) -> Outcome<Dist> {
+    let built = build(profile, flags)?;
     let guests = guests::build()?;
-    let root = sh::target().join("dist").join(profile.name());
+    let root = sh::target().join("dist").join(name);
     let library = root.join("lib/mur");
     for folder in [&root, &root.join("bin"), &root.join("lib"), &library, &library.join("plugins")] {
         sh::folder(folder)?;
@@ -62,10 +72,11 @@ struct Built {
 }
 
 /// One cargo call for the whole workspace but xtask, which runs; cargo itself tells what it made.
-fn build(profile: Profile) -> Outcome<Built> {
+fn build(profile: Profile, flags: &[&str]) -> Outcome<Built> {
     sh::say(&format!("building mur and its plugins ({})", profile.name()));
     let mut command = sh::cargo(&sh::root());
     command.args(["build", "--workspace", "--exclude", "xtask", "--message-format=json-render-diagnostics"]);
+    command.args(flags);
     if profile == Profile::Release {
         command.arg("--release");
     }

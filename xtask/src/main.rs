@@ -24,6 +24,8 @@ const USAGE: &str = "usage: cargo xtask <command>
   soak [--launches N] [--minutes M] [--release]
                     launch in a row, and hold a formation under tasks, watching for what is left or grows
   dist [--release]  build mur, its plugins and artifacts into target/dist/<profile>
+  dist --escape-probe
+                    the same into target/dist/probe, with the probe of the escape-conformance harness in mur
   guests            build the WASM artifacts alone
   fuzz [TARGET [SECONDS]]
                     fuzz the readers of outside bytes; needs cargo-fuzz and a nightly toolchain
@@ -43,6 +45,9 @@ fn main() -> ExitCode {
         ["dist"] => dist::dist(dist::Profile::Debug).map(|dist| sh::say(&format!("ready: {}", dist.root.display()))),
         ["dist", "--release"] => {
             dist::dist(dist::Profile::Release).map(|dist| sh::say(&format!("ready: {}", dist.root.display())))
+        }
+        ["dist", "--escape-probe"] => {
+            dist::escape_probe().map(|dist| sh::say(&format!("ready: {}", dist.root.display())))
         }
         ["guests"] => guests::build().map(|built| {
             for guest in built {

@@ -44,6 +44,7 @@ pub fn test() -> Outcome {
         Ok(())
     })?;
     let assembled = assembled.ok_or("nothing was assembled")?;
+    steps.run("dist with the escape probe", || dist::escape_probe().map(|_| ()))?;
     steps.run("programs of the suites", packages::of_the_suites)?;
     steps.run("suites", || {
         sh::run(

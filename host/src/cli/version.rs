@@ -22,6 +22,9 @@ const COMMANDS: [(&str, u32); 9] = [
 /// The commit this binary was built from, when the build said so.
 const COMMIT: Option<&str> = option_env!("MUR_BUILD_COMMIT");
 
+/// What this build has that no released one has.
+const FEATURES: &[&str] = if cfg!(feature = "escape-probe") { &["escape-probe"] } else { &[] };
+
 /// Flags of `mur version`.
 #[derive(clap::Args)]
 pub struct Args {
@@ -45,6 +48,9 @@ fn as_text() -> String {
         format!("WIT level {SERVED}"),
         String::new(),
     ];
+    if !FEATURES.is_empty() {
+        lines.insert(1, format!("test build: {}", FEATURES.join(", ")));
+    }
     for (package, version) in std::iter::once(("PACKAGE", "VERSION")).chain(PACKAGES) {
         lines.push(format!("{package:<width$}{version}"));
     }
@@ -61,6 +67,7 @@ fn as_json() -> String {
         "wit_level": SERVED,
         "packages": packages,
         "commands": commands,
+        "features": FEATURES,
     });
     format!("{all:#}\n")
 }
@@ -80,6 +87,6 @@ mod tests {
     fn the_json_has_its_keys_in_order() {
         let value: Value = serde_json::from_str(&as_json()).unwrap();
         let keys: Vec<&String> = value.as_object().unwrap().keys().collect();
-        assert_eq!(keys, ["mur_version", "commit", "wit_level", "packages", "commands"]);
+        assert_eq!(keys, ["mur_version", "commit", "wit_level", "packages", "commands", "features"]);
     }
 }

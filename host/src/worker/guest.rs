@@ -13,6 +13,8 @@ mod connection;
 mod http;
 mod imports;
 mod load;
+#[cfg(feature = "escape-probe")]
+mod probe;
 mod run;
 mod state;
 
