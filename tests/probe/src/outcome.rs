@@ -130,6 +130,7 @@ pub fn errno(number: i32) -> String {
         (libc::ENOENT, "ENOENT"),
         (libc::ESRCH, "ESRCH"),
         (libc::EIO, "EIO"),
+        (libc::E2BIG, "E2BIG"),
         (libc::ENXIO, "ENXIO"),
         (libc::EBADF, "EBADF"),
         (libc::EAGAIN, "EAGAIN"),

@@ -35,7 +35,8 @@ impl Listeners {
             tcp.push(count(TcpListener::bind((address, 0))?, &hits)?);
             udp.push(answer(UdpSocket::bind((address, 0))?, &hits)?);
         }
-        let name = format!("mur-escape-{}", std::process::id());
+        static OPENED: AtomicUsize = AtomicUsize::new(0);
+        let name = format!("mur-escape-{}-{}", std::process::id(), OPENED.fetch_add(1, Ordering::Relaxed));
         let path = folder.join("socket");
         let by_name = UnixListener::bind_addr(&std::os::unix::net::SocketAddr::from_abstract_name(&name)?)?;
         let by_path = UnixListener::bind(&path)?;
