@@ -6,10 +6,12 @@
 
 pub mod agent;
 pub mod announce;
+pub mod commands;
 pub mod context;
 pub mod deadline;
 pub mod environment;
 pub mod explain;
+pub mod folder_size;
 pub mod grants;
 pub mod launch;
 pub mod ledger;
@@ -170,6 +172,7 @@ async fn close(running: Running, end: &End) -> Left {
     let context = Arc::clone(&running.context);
     end.work_done();
     context.tasks.close(Closing::Ended);
+    context.commands.end(&context.trace).await;
     context.workers.close().await;
     end.emptied();
     running.close().await;

@@ -11,6 +11,7 @@
 //! The binary is the one under `target/dist/debug`, made by `cargo xtask dist`; `MUR_DIST` names another.
 
 mod capsule;
+pub mod commands;
 pub mod component;
 pub mod conversation;
 mod dist;

@@ -4,6 +4,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use mur_tests::commands::{CLASSES, TWO, caller, launch, line, run};
+use mur_tests::live::proc;
 use mur_tests::{Agent, Answer, Provider, World, wait_until};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -44,6 +46,34 @@ fn hundreds_of_short_tool_calls_leave_no_zombie_and_one_worker_serves_them() {
     assert!(most <= 4, "{most} children at once");
     running.signal(nix::sys::signal::Signal::SIGTERM);
     running.wait();
+}
+
+#[test]
+fn hundreds_of_short_commands_leave_no_zombie() {
+    for class in TWO {
+        let world = World::new();
+        let many = json!({"for_each": 100, "do": [{"call": "true", "input": {"command": "x"}}]});
+        let held = json!([{"call": "sh", "input": {"command": "touch there; while [ ! -e go ]; do sleep 0.02; done"}}]);
+        let script = json!({"rules": [{"turns": [[many], [many.clone()], held, [{"say": "done"}]]}]});
+        let agent = Agent::scripted("agent", script)
+            .with(&["capabilities", "shell", "allow"], json!(["true", "sh", "sleep", "touch"]));
+        let session = launch(&world, &agent, class).args(["--task", "go"]).start();
+        let work = world.project().join("work");
+        wait_until("all short commands have run", || work.join("there").exists());
+        // Whoever reaps them has its own moment for it.
+        let zombies = || {
+            let below = children(session.pid());
+            let all = below.iter().flat_map(|(pid, _)| children(*pid)).chain(below.iter().copied());
+            all.filter(|(_, state)| *state == 'Z').count()
+        };
+        wait_until("every short command is reaped", || zombies() == 0);
+        fs::write(work.join("go"), "").unwrap();
+        let done = session.wait();
+        assert_eq!(done.code(), Some(0), "{}", done.stderr);
+        let trace = world.traces().remove(0);
+        assert_eq!(trace.all("shell").len(), 201, "{class}");
+        assert!(trace.all("shell").iter().all(|record| record["exit_code"] == 0), "{class}");
+    }
 }
 
 #[test]
@@ -171,4 +201,59 @@ fn a_store_that_swaps_an_artifact_whole_is_caught_by_the_lock() {
     assert!(refused.stderr.contains(&sha256(&store.other)), "{}", refused.stderr);
     assert!(refused.stderr.contains("E-REG-005"), "{}", refused.stderr);
     assert_eq!(store.world.traces().len(), 1, "nothing else ran");
+}
+
+/// Leaves its session, its group and its parent, twice; then the number as the host counts it is found by its folder.
+const DAEMON: &str =
+    "setsid sh -c '(trap \"\" HUP TERM; exec 0<&- 1>&- 2>&-; while :; do sleep 0.05; done) & :' & echo away";
+
+#[test]
+fn a_command_that_daemonises_is_gone_with_the_session_or_the_end_of_the_run_names_it() {
+    for class in CLASSES {
+        let world = World::new();
+        let agent = caller("agent", &["sh", "setsid", "sleep"], &[("sh", line(DAEMON))]);
+        let ran = run(&world, &agent, class);
+        assert!(ran.text(0).contains("Stdout:\naway\n"), "{class}: {}", ran.text(0));
+        let daemons = || {
+            let here = |pid: &i32| fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd == ran.work);
+            let all = proc::parents().into_iter().map(|(pid, _)| pid);
+            all.filter(here).filter(|pid| proc::runs(*pid)).collect::<Vec<i32>>()
+        };
+        if class == "unconfined" {
+            let line = ran.done.stderr.lines().find(|line| line.contains("this still runs: pid "));
+            let line = line.unwrap_or_else(|| panic!("{}", ran.done.stderr));
+            let left: Vec<i32> =
+                daemons().into_iter().filter(|pid| proc::command_line(*pid).contains("trap")).collect();
+            assert_eq!(left.len(), 1, "nothing held it, so it is there: {line}");
+            assert!(line.contains(&format!("pid {} (sh)", left[0])), "{line}");
+            for pid in daemons() {
+                nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL).unwrap();
+            }
+        } else {
+            wait_until("the daemon is gone", || daemons().is_empty());
+            assert!(!ran.done.stderr.contains("still runs"), "{}", ran.done.stderr);
+        }
+    }
+}
+
+#[test]
+fn a_session_under_a_file_size_limit_ends_with_the_code_of_a_full_disk() {
+    let world = World::new();
+    let many = json!({"for_each": 200, "do": [{"call": "session-status"}]});
+    let script = json!({"rules": [{"turns": [[many], [{"say": "done"}]]}]});
+    let agent = Agent::scripted("agent", script);
+    let name = world.install(&agent);
+    let args = format!("run --capsule {name} --capsule-version {} --task go --containment unconfined", agent.version());
+    let plain = world.mur(Vec::<String>::new()).command();
+    let mur = plain.get_program().to_owned();
+    let shell = format!("ulimit -f 100; exec {} {args}", mur.to_string_lossy());
+    let environment: Vec<_> =
+        plain.get_envs().filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned()))).collect();
+    #[allow(clippy::disallowed_methods, reason = "mur is started by a shell that sets a limit")]
+    let mut command = std::process::Command::new("/bin/sh");
+    command.args(["-c", &shell]).env_clear().envs(environment).current_dir(world.project());
+    let output = command.output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("error[E-RUN-007]") && stderr.contains("File too large"), "{stderr}");
 }

@@ -8,7 +8,7 @@ use serde_json::json;
 fn what_a_capsule_declares_and_this_version_does_not_run_is_refused_by_name() {
     let quick = || Agent::scripted("quick", json!({"rules": [{"turns": [[{"say": "done"}]]}]}));
     for (path, value, named) in [
-        (&["capabilities", "shell", "allow"][..], json!(["sh"]), "capabilities.shell"),
+        (&["capabilities", "plan", "submit"][..], json!(true), "capabilities.plan.submit"),
         (&["capabilities", "spawn", "allow"], json!(["local/child"]), "capabilities.spawn.allow"),
         (&["observability", "otel_endpoint"], json!("http://127.0.0.1:9"), "observability.otel_endpoint"),
     ] {

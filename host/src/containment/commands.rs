@@ -4,6 +4,8 @@
 //! Either way a command leads a process group of its own, whose number is not given to another process before the last
 //! [`Command`] of it is dropped.
 
+mod plain;
+
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -16,22 +18,25 @@ use super::Helper;
 
 /// How a session starts commands under the class in force.
 #[derive(Clone, Debug)]
-pub struct Commands(());
+pub struct Commands(bool);
 
 impl Commands {
     /// Of a session whose processes nothing holds.
     pub fn unconfined() -> Self {
-        Self(())
+        Self(false)
     }
 
     /// Of a session with an enclosure.
     pub fn within(_helper: &Helper) -> Self {
-        Self(())
+        Self(true)
     }
 
     /// Makes ready what commands enter; under `unconfined` the request means nothing.
     pub fn profile(&self, _request: ProfileRequest) -> Result<CommandProfile, String> {
-        Ok(CommandProfile::unconfined())
+        match self.0 {
+            true => Err("commands are started under class 'unconfined' only yet".to_owned()),
+            false => Ok(CommandProfile::unconfined()),
+        }
     }
 }
 
@@ -47,8 +52,8 @@ impl CommandProfile {
 
     /// Starts a command with its standard input, output and error; it holds no other descriptor. Blocks for a few
     /// milliseconds. On an error nothing runs.
-    pub fn start(&self, _command: &CommandRequest, _stdio: [OwnedFd; 3]) -> Result<Command, StartError> {
-        Err(StartError::SetUp("commands are started by no class yet".to_owned()))
+    pub fn start(&self, command: &CommandRequest, stdio: [OwnedFd; 3]) -> Result<Command, StartError> {
+        plain::Plain::start(command, stdio).map(Command).map_err(StartError::Program)
     }
 }
 
@@ -87,27 +92,27 @@ pub enum Ended {
 
 /// A command that was started. Dropping it neither ends nor waits for it; whoever is its parent reaps it.
 #[derive(Debug)]
-pub struct Command(std::convert::Infallible);
+pub struct Command(plain::Plain);
 
 impl Command {
     /// Its process number, as the host counts: for records, never for a signal.
     pub fn pid(&self) -> i32 {
-        match self.0 {}
+        self.0.pid()
     }
 
     /// Sends a signal to its process group, which may outlive it: what it left behind in the group is reached too. A group
     /// that is empty is `ESRCH`.
-    pub fn signal_group(&self, _signal: Signal) -> io::Result<()> {
-        match self.0 {}
+    pub fn signal_group(&self, signal: Signal) -> io::Result<()> {
+        self.0.signal_group(signal)
     }
 
     /// Waits for its end; not for the end of what it started. May be dropped half way and called any number of times.
     pub async fn wait(&self) -> io::Result<Ended> {
-        match self.0 {}
+        self.0.wait().await
     }
 
     /// How it ended, if it has.
     pub fn try_wait(&self) -> Option<Ended> {
-        match self.0 {}
+        self.0.try_wait()
     }
 }

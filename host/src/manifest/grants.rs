@@ -204,6 +204,8 @@ pub struct EntryCapabilities {
     pub conversation_read: bool,
     /// `limits.deadline_seconds` of a hook.
     pub deadline_seconds: Option<u64>,
+    /// `shell.allow` of a tool or driver: what of the capsule's it may run through `murmur:process`.
+    pub shell_allow: Option<Vec<String>>,
     /// Sub-keys that do nothing on this role, in the order `W-SEC-006`/`W-SEC-008` names them.
     pub inert: Vec<&'static str>,
 }

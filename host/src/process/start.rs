@@ -12,6 +12,13 @@ pub fn harden() {
     close_on_exec_all();
 }
 
+/// Lets a write past `RLIMIT_FSIZE` fail with `EFBIG`, as a write to a full disk fails, instead of ending the process
+/// without a word. What is started from here gets every signal's default action back.
+pub fn ignore_file_size_signal() {
+    // SAFETY: setting a disposition to "ignore" runs no code.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
 /// Makes every descriptor above stderr close-on-exec.
 pub fn close_on_exec_all() {
     // SAFETY: close_range with the close-on-exec flag closes nothing now.

@@ -7,15 +7,16 @@ pub mod conversation;
 mod dispatch;
 mod ending;
 mod fence;
-mod folder_size;
 mod host_calls;
 mod members;
+mod native;
 mod prompt;
 pub mod provided;
 mod read_only;
 mod results;
 mod retry;
 mod run;
+mod shell;
 mod spend;
 mod stream;
 mod tokens;
@@ -30,6 +31,7 @@ use std::time::Duration;
 use serde_json::value::{RawValue, to_raw_value};
 use sha2::{Digest, Sha256};
 
+pub use fence::fenced;
 pub use prompt::member_line;
 
 use super::context::ToolKind;
@@ -39,7 +41,6 @@ use super::{SessionContext, TaskOutcome};
 use crate::diagnostics::{Diagnostic, codes};
 use crate::manifest::Capture;
 use crate::paths::beneath;
-use folder_size::FolderSize;
 use provided::Tokens;
 use spend::Spend;
 
@@ -55,7 +56,6 @@ pub struct Agent {
     tools: Hashed<Box<RawValue>>,
     meters: Mutex<Meters>,
     notice_given: AtomicBool,
-    folder_size: FolderSize,
 }
 
 /// A text and its SHA-256 in hex.
@@ -85,10 +85,6 @@ impl Agent {
             tools: Hashed { sha: sha256(tools.get().as_bytes()), text: tools },
             meters: Mutex::new(Meters { spend, tokens: Tokens::default(), blobs: HashSet::new() }),
             notice_given: AtomicBool::new(false),
-            folder_size: FolderSize::new(
-                folder_size::folders(&ctx.dirs.work, &ctx.dirs.records),
-                ctx.capsule.capabilities.resources.workdir_max_bytes,
-            ),
             ctx,
         }
     }
@@ -148,6 +144,14 @@ fn facts(ctx: &SessionContext) -> prompt::Facts {
         max_session_tokens: ctx.inference().max_session_tokens,
         tool_reads_runtime_dir: !scoped
             && ctx.inventory.iter().any(|tool| tool.kind == ToolKind::Wasm && unscoped(ctx, &tool.name)),
+        commands: ctx.commands.shell.as_ref().map(|_| prompt::CommandFacts {
+            grace_secs: capsule.lifecycle.shell_grace_secs,
+            limits: ctx.commands.unheld.is_none().then(|| {
+                let resources = &capsule.capabilities.resources;
+                (resources.memory_bytes, resources.cpu_seconds)
+            }),
+            reads_runtime_dir: ctx.commands.has_shell(),
+        }),
     }
 }
 

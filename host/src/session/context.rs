@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::commands::Commands;
 use super::deadline::{Deadline, Start};
+use super::folder_size::FolderSize;
 use super::tasks::TaskRegistry;
 use crate::credentials::channel::Membership;
 use crate::egress::{Egress, Gateway, Peers, RuleSet, Secret, Sender, TrustClass};
@@ -44,6 +46,10 @@ pub struct SessionContext {
     pub peers: Option<Arc<dyn Peers>>,
     /// The guest workers.
     pub workers: WorkerSet,
+    /// What it may run beside them.
+    pub commands: Arc<Commands>,
+    /// How much its folders hold.
+    pub folder_size: FolderSize,
     /// The tasks.
     pub tasks: TaskRegistry,
     /// The record of the run.
@@ -124,6 +130,10 @@ pub enum ToolKind {
     Wasm,
     /// The text of `skill.md` in its runtime folder.
     Skill,
+    /// By a program of the artifact's own.
+    Native,
+    /// By a program of `capabilities.shell.allow`.
+    Shell,
     /// By the runtime itself.
     Provided,
 }

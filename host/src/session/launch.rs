@@ -7,6 +7,7 @@ pub mod commands;
 mod folders;
 mod network;
 mod opening;
+mod shell;
 mod workers;
 
 use std::fs;
@@ -17,13 +18,14 @@ use serde_json::json;
 
 use super::announce::{Announcement, Manner};
 use super::context::{Directories, Inventory, SessionContext, Tool, ToolKind};
+use super::folder_size::{self, FolderSize};
 use super::lifecycle::{self, Mode};
 use super::murmur_md::{self, Facts};
 use super::observer::Recorder;
 use super::peers::Members;
 use super::runtime_dir::{self, RuntimeDir};
 use super::staging::{Plan, WorkPlace, say};
-use super::tasks::{Capacity, NewTask, TaskRegistry};
+use super::tasks::{Capacity, NewTask, Origin, Source, Submitted, TaskRegistry};
 use super::watch::End;
 use super::{agent, environment, records_dir, retention};
 use crate::credentials::door::{DoorTokens, Scope};
@@ -72,6 +74,7 @@ pub async fn launch(plan: Plan, holds_lifeline: bool, end: &End) -> Result<(Runn
     say(&warnings);
     let workers = workers::start(&mut plan, &made, &url).await?;
     let proxy = network::serve(&plan, &workers)?;
+    let commands = shell::prepare(&plan, &made, &workers, &url)?;
     write_murmur_md(&plan, &made, &inventory, &url);
     if let Some((project, lock)) = &plan.new_lock {
         lock.write(project)?;
@@ -84,7 +87,7 @@ pub async fn launch(plan: Plan, holds_lifeline: bool, end: &End) -> Result<(Runn
         output::stderr_line(&warning.warning_line());
     }
     let task = plan.task.take().map(|bytes| launch_text(&made, bytes)).transpose()?;
-    let context = context(&plan, &made, inventory, workers, trace, &url);
+    let context = context(&plan, &made, inventory, workers, commands, trace, &url);
     let idle = lifecycle::idle_timeout(std::env::var(lifecycle::IDLE_VARIABLE).ok().as_deref());
     let mode = Mode::of(&plan.capsule.lifecycle, task.is_some(), holds_lifeline, idle);
     context.trace.start(&opening::session_start(&plan, &context))?;
@@ -112,6 +115,7 @@ impl Running {
         if let Some(text) = task {
             context.tasks.submit(NewTask::of_launch(text, plan.context.clone()));
         }
+        report_lost(plan, context);
         self.record = Some(RunningRecord::write(plan, context, tokens.as_deref(), holds_lifeline));
         let config = DoorConfig {
             capsule: facts,
@@ -141,6 +145,28 @@ impl Running {
         }
         drop(record);
         drop(runtime);
+    }
+}
+
+/// Tells of commands that the resumed session was killed over.
+fn report_lost(plan: &Plan, context: &SessionContext) {
+    let Some(resumed) = plan.resumed.as_ref().filter(|resumed| !resumed.still_runs(&plan.home)) else { return };
+    let submit = |text| {
+        let new = NewTask {
+            origin: Origin::Completion,
+            source: Source::DetachedLost,
+            ..NewTask::of_launch(text, Some(resumed.context.clone()))
+        };
+        match context.tasks.submit(new) {
+            Submitted::Accepted { view, .. } => Some(view.id),
+            Submitted::Rejected(_) => None,
+        }
+    };
+    if let Err(error) = super::commands::reconcile(&resumed.trace, &resumed.session, &context.session_id, submit) {
+        output::stderr_line(&format!(
+            "[capsule-runtime] background commands of {} were not looked for: {error}",
+            resumed.session
+        ));
     }
 }
 
@@ -276,6 +302,9 @@ fn inventory(plan: &Plan, made: &Made) -> Result<(Inventory, Vec<Diagnostic>)> {
         if let Some(skill) = &part.skill {
             made.runtime.write_tool(&tool.name, "skill.md", skill.as_bytes()).map_err(written)?;
         }
+        if let Some(program) = &part.native {
+            made.runtime.write_program(&tool.name, program).map_err(written)?;
+        }
         tools.push(tool);
         warnings.extend(warning);
     }
@@ -285,18 +314,30 @@ fn inventory(plan: &Plan, made: &Made) -> Result<(Inventory, Vec<Diagnostic>)> {
         .flat_map(|membership| &membership.callees)
         .map(|callee| callee.name.to_string())
         .collect();
-    for provided in agent::provided::provided(&callees) {
+    let allow = plan.capsule.capabilities.shell.as_ref().map(|shell| shell.allow.as_slice()).unwrap_or_default();
+    let provided = agent::provided::provided(&callees, allow);
+    let mut all: Vec<_> = provided.into_iter().map(|tool| (tool, ToolKind::Provided)).collect();
+    for binary in allow {
+        // The runtime's own names come first, then programs of native tools, then these, then components and skills.
+        let taken = all.iter().any(|(tool, _)| tool.name == *binary)
+            || tools.iter().any(|tool| tool.name == *binary && tool.kind == ToolKind::Native);
+        if !taken {
+            tools.retain(|tool| tool.name != *binary);
+            all.push((agent::provided::shell_tool(binary), ToolKind::Shell));
+        }
+    }
+    for (provided, kind) in all {
         made.runtime
-            .write_tool(provided.name, crate::manifest::FILE_NAME, provided.manifest().as_bytes())
+            .write_tool(&provided.name, crate::manifest::FILE_NAME, provided.manifest().as_bytes())
             .map_err(written)?;
         let required = provided.input_schema.get("required").and_then(|list| {
             list.as_array().map(|list| list.iter().filter_map(|name| name.as_str().map(str::to_owned)).collect())
         });
         tools.push(Tool {
-            name: provided.name.to_owned(),
-            full: provided.name.to_owned(),
+            full: provided.name.clone(),
+            name: provided.name,
             version: "0.0.0".to_owned(),
-            kind: ToolKind::Provided,
+            kind,
             description: provided.description,
             input_schema: provided.input_schema,
             required: Some(required.unwrap_or_default()),
@@ -323,6 +364,7 @@ fn write_murmur_md(plan: &Plan, made: &Made, inventory: &Inventory, url: &str) {
         call_seconds: workers::limits(capsule).deadline.as_secs(),
         call_memory: capsule.capabilities.limits.memory_bytes,
         inventory,
+        grace_secs: capsule.capabilities.shell.is_some().then_some(capsule.lifecycle.shell_grace_secs),
     });
     if let Err(error) = made.runtime.write("MURMUR.md", text.as_bytes()) {
         output::stderr_line(&format!("[capsule-runtime] MURMUR.md was not written: {error}"));
@@ -362,7 +404,7 @@ fn accepts(plan: &Plan) -> bool {
 
 fn capsule_facts(plan: &Plan, inventory: &Inventory) -> CapsuleFacts {
     let capsule = &plan.capsule;
-    let installed = inventory.iter().filter(|tool| tool.kind != ToolKind::Provided);
+    let installed = inventory.iter().filter(|tool| !matches!(tool.kind, ToolKind::Provided | ToolKind::Shell));
     CapsuleFacts {
         name: capsule.name.clone(),
         version: capsule.version.clone(),
@@ -379,6 +421,7 @@ fn context(
     made: &Made,
     inventory: Inventory,
     workers: crate::worker::WorkerSet,
+    commands: super::commands::Commands,
     trace: Trace,
     url: &str,
 ) -> Arc<SessionContext> {
@@ -406,6 +449,11 @@ fn context(
         membership: plan.membership.clone(),
         peers,
         workers,
+        commands: Arc::new(commands),
+        folder_size: FolderSize::new(
+            folder_size::folders(&made.dirs.work, &made.dirs.records),
+            plan.capsule.capabilities.resources.workdir_max_bytes,
+        ),
         tasks: TaskRegistry::new(capacity, Box::new(Recorder(trace.clone()))),
         trace,
         formation: plan.formation.clone(),
@@ -512,12 +560,20 @@ fn guest_environment(
     url: &str,
     part: &super::staging::Part,
 ) -> Vec<(String, String)> {
+    let names = runtime_names(plan, session, url);
+    let allow = &plan.capsule.capabilities.env.allow;
+    environment::guest(&plan.host, allow, part.config.as_deref(), gateway_address(part).as_deref(), &names)
+}
+
+fn gateway_address(part: &super::staging::Part) -> Option<String> {
+    part.entry.gateway.as_ref().map(|gateway| environment::gateway_address(&gateway.path))
+}
+
+/// What the runtime tells every tool, driver and command.
+fn runtime_names(plan: &Plan, session: &SessionId, url: &str) -> environment::RuntimeNames {
     let driver = plan.parts.iter().find(|other| other.entry.name == plan.driver.full);
-    let address = |part: &super::staging::Part| {
-        part.entry.gateway.as_ref().map(|gateway| environment::gateway_address(&gateway.path))
-    };
-    let names = environment::RuntimeNames {
-        endpoint: driver.and_then(address).unwrap_or_default(),
+    environment::RuntimeNames {
+        endpoint: driver.and_then(gateway_address).unwrap_or_default(),
         model: plan.driver.model.clone(),
         driver: plan.driver.full.clone(),
         driver_config: plan.driver.config_json.clone(),
@@ -526,7 +582,5 @@ fn guest_environment(
         session: session.to_string(),
         url: url.to_owned(),
         peers: plan.membership.as_ref().and_then(|membership| membership.peers_variable()),
-    };
-    let allow = &plan.capsule.capabilities.env.allow;
-    environment::guest(&plan.host, allow, part.config.as_deref(), address(part).as_deref(), &names)
+    }
 }

@@ -72,11 +72,13 @@ pub fn idle_timeout(variable: Option<&str>) -> Duration {
 pub async fn run(context: &Arc<SessionContext>, mode: Mode, end: &End) {
     let mut lost = context.workers.lost();
     let agent = Agent::new(Arc::clone(context));
-    let mut first = true;
-    if mode.wait == Wait::Never {
-        return;
-    }
+    // What a killed session left is reported in every mode, beside whatever the session is there for.
+    let reports = || context.tasks.has_waiting(Source::DetachedLost);
+    let (mut first, mut served) = (true, mode.wait == Wait::Never);
     loop {
+        if served && !mode.sleeps && !reports() {
+            return;
+        }
         let next = tokio::select! {
             biased;
             gone = loss(&mut lost) => {
@@ -85,15 +87,17 @@ pub async fn run(context: &Arc<SessionContext>, mode: Mode, end: &End) {
             }
             next = next_task(context, mode, first) => next,
         };
-        first = false;
         let Some(task) = next else { return };
+        let report = task.source == Source::DetachedLost;
+        first &= report;
+        served |= !report;
         // Under queue and sleep door tasks report to whoever sent them; only the launch's own decides.
-        let decides = !mode.sleeps || task.source == Source::TaskMd;
+        let decides = !report && (!mode.sleeps || task.source == Source::TaskMd);
         end.task_began();
         let outcome = run_one(&agent, task, &mut lost).await;
         let ends_session = outcome.ends_session;
         end.task_ended(outcome, decides);
-        if ends_session || !mode.sleeps || end.cause().is_some() {
+        if ends_session || end.cause().is_some() {
             return;
         }
     }

@@ -36,6 +36,8 @@ pub struct Facts<'a> {
     pub call_memory: u64,
     /// What can be called.
     pub inventory: &'a Inventory,
+    /// Seconds a shell command runs in the foreground, where there are any.
+    pub grace_secs: Option<u64>,
 }
 
 /// The whole file.
@@ -68,8 +70,31 @@ pub fn render(facts: &Facts<'_>) -> String {
         entries(out, &skills);
     }
     let _ = writeln!(out, "## Running Shell Commands\n");
-    let _ = writeln!(out, "This capsule may run no shell commands.");
+    commands(out, facts);
     text
+}
+
+fn commands(out: &mut String, facts: &Facts<'_>) {
+    let Some(grace) = facts.grace_secs else {
+        let _ = writeln!(out, "This capsule may run no shell commands.");
+        return;
+    };
+    let shells = facts.inventory.iter().filter(|tool| tool.kind == ToolKind::Shell);
+    let names: Vec<String> = shells.map(|tool| line(&tool.name)).collect();
+    let _ = writeln!(out, "- Programs: {}", if names.is_empty() { "none".to_owned() } else { names.join(", ") });
+    let _ = writeln!(
+        out,
+        "- Each is a tool of its name with one text, `command`: a whole line for a shell, the arguments for anything else."
+    );
+    let _ = writeln!(
+        out,
+        "- A command still running after {grace} s goes on in the background; `background-command` asks about it."
+    );
+    let _ = writeln!(
+        out,
+        "- Commands start in the work folder. `$HOME` and `$TMPDIR` are this session's own and are kept with its records; \
+         `$MURMUR_RUNTIME_DIR` and `$MURMUR_RECORDS_DIR` are not to be changed."
+    );
 }
 
 fn identity(out: &mut String, facts: &Facts<'_>) {
@@ -118,7 +143,7 @@ fn entries(out: &mut String, tools: &[&Tool]) {
         let kind = match tool.kind {
             ToolKind::Wasm => "wasm",
             ToolKind::Skill => "skill",
-            ToolKind::Provided => "native",
+            ToolKind::Native | ToolKind::Shell | ToolKind::Provided => "native",
         };
         let _ = write!(out, "- **{}** (v{}, {kind})", line(&tool.name), line(&tool.version));
         let description = shorten(&tool.description);
@@ -180,6 +205,7 @@ mod tests {
             call_seconds: 600,
             call_memory: 512 << 20,
             inventory,
+            grace_secs: None,
         }
     }
 

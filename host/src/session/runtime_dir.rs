@@ -5,6 +5,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::diagnostics::{Diagnostic, Result, codes, output};
@@ -62,6 +63,13 @@ impl RuntimeDir {
             _ => {}
         }
         fs::write(dir.join(name), bytes)
+    }
+
+    /// Writes a tool's program, executable, as `tools/<tool>/<tool>`.
+    pub fn write_program(&self, tool: &str, bytes: &[u8]) -> io::Result<()> {
+        self.write_tool(tool, tool, bytes)?;
+        let path = self.runtime.join("tools").join(tool).join(tool);
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755))
     }
 }
 

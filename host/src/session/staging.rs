@@ -6,6 +6,7 @@ mod commands;
 mod driver;
 mod enclosure;
 mod folders;
+mod native;
 mod network;
 mod resume;
 mod source;
@@ -172,6 +173,7 @@ pub fn plan(request: RunRequest, joined: Joined, loaded: Loaded) -> Result<Plan>
     if capsule.starts_processes() {
         check_cgroup(&in_force)?;
     }
+    warnings.extend(parts.warnings);
     let driver = driver::choose(&capsule, &parts.parts, &mut warnings)?;
     let networks = network::plan(&capsule, &parts.parts, &config, &joined.home, &host, &mut warnings)?;
     let prompt = source.prompt(&capsule, &request, &parts.parts)?;

@@ -232,6 +232,11 @@ impl TaskRegistry {
         }
     }
 
+    /// Whether a task of this source waits for its turn.
+    pub fn has_waiting(&self, source: Source) -> bool {
+        self.lock().has_waiting(source)
+    }
+
     /// Whether [`TaskRegistry::close`] has been called.
     pub fn is_closing(&self) -> bool {
         self.lock().is_closing()

@@ -101,7 +101,13 @@ fn on_overflow(field: &Field<'_>, role: Role) -> Result<bool> {
     Ok(field.one_of(keys::ON_OVERFLOW)?.as_deref() == Some("block"))
 }
 
-/// Sub-keys that narrow nothing on an entry.
+/// `shell.allow` of a tool or driver; the block's other keys narrow nothing.
+fn shell_allow(field: &Field<'_>) -> Result<Option<Vec<String>>> {
+    let Some(block) = field.block()? else { return Ok(None) };
+    Ok(Some(block.key("allow").texts()?))
+}
+
+/// Sub-keys that narrow nothing on an entry; `shell` narrows what a tool or driver runs.
 const INERT: [&str; 5] = ["shell", "spawn", "env", "resources", "containment"];
 
 fn entry_capabilities(block: &Block<'_>, role: Role, capsule: &str) -> Result<EntryCapabilities> {
@@ -129,6 +135,7 @@ fn entry_capabilities(block: &Block<'_>, role: Role, capsule: &str) -> Result<En
         task_io_read: hook_grant(&block.key("task_io"), hook)?,
         conversation_read: hook_grant(&block.key("conversation"), hook)?,
         deadline_seconds: limits.deadline_seconds.filter(|_| hook),
+        shell_allow: if hook { None } else { shell_allow(&block.key("shell"))? },
         inert: inert(block, hook)?,
     })
 }
@@ -150,7 +157,10 @@ fn hook_grant(field: &Field<'_>, hook: bool) -> Result<bool> {
 
 /// What is written and does nothing on this role, in the order it is reported.
 fn inert(block: &Block<'_>, hook: bool) -> Result<Vec<&'static str>> {
-    let mut found: Vec<&'static str> = INERT.into_iter().filter(|key| block.key(key).value().is_some()).collect();
+    let narrows =
+        |key: &str| !hook && key == "shell" && block.key(key).value().is_some_and(|node| node.map().is_some());
+    let written = INERT.into_iter().filter(|key| block.key(key).value().is_some() && !narrows(key));
+    let mut found: Vec<&'static str> = written.collect();
     let limits = block.key("limits").block_or_empty()?;
     for (key, path) in [
         ("memory_bytes", "limits.memory_bytes"),

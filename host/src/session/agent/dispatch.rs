@@ -9,13 +9,15 @@ use serde_json::{Map, Value, json};
 use super::fence::fenced;
 use super::host_calls::ArtifactCall;
 use super::members::Reply;
-use super::provided::{CALL_MEMBER, END_WITHOUT_ANSWER, SESSION_STATUS};
+use super::provided::{BACKGROUND_COMMAND, CALL_MEMBER, END_WITHOUT_ANSWER, SESSION_STATUS};
 use super::read_only::{self, Denied};
 use super::run::{Ended, TaskRun};
+use super::shell::ShellRecord;
 use super::wire::{Message, ToolCall, reserved};
 use crate::diagnostics::codes;
 use crate::manifest::Capture;
 use crate::paths::beneath;
+use crate::session::commands::line;
 use crate::session::context::{Tool, ToolKind};
 use crate::session::deadline::rfc3339;
 use crate::session::tasks::{ArtifactFrame, Attachment};
@@ -31,29 +33,35 @@ const ATTACHED_BYTES_MAX: u64 = 16 << 20;
 
 /// What a call came to.
 #[derive(Debug, Default)]
-struct Done {
+pub(super) struct Done {
     /// What the tool or the runtime says, unfenced.
-    text: String,
-    is_error: bool,
+    pub(super) text: String,
+    pub(super) is_error: bool,
     /// Whether `text` came from outside and is fenced.
-    fenced: bool,
+    pub(super) fenced: bool,
     /// A runtime line after the fence.
-    note: Option<String>,
+    pub(super) note: Option<String>,
     /// Why the call could not be made, for the trace.
-    error: Option<String>,
-    truncated: Option<bool>,
-    state_effect: Option<String>,
-    resource_id: Option<String>,
+    pub(super) error: Option<String>,
+    pub(super) truncated: Option<bool>,
+    /// Of a command.
+    pub(super) exit_code: Option<i32>,
+    /// What a command leaves in the trace.
+    pub(super) shell: Option<ShellRecord>,
+    /// The task was cancelled meanwhile: where it was.
+    pub(super) canceled: Option<&'static str>,
+    pub(super) state_effect: Option<String>,
+    pub(super) resource_id: Option<String>,
 }
 
 impl Done {
     /// A call that could not be made.
-    fn failed(text: String) -> Self {
+    pub(super) fn failed(text: String) -> Self {
         Self { error: Some(text.clone()), text, is_error: true, ..Self::default() }
     }
 
     /// An answer of the runtime's own.
-    fn answered(text: String) -> Self {
+    pub(super) fn answered(text: String) -> Self {
         Self { text, fenced: true, ..Self::default() }
     }
 }
@@ -63,12 +71,11 @@ impl TaskRun<'_> {
     pub(super) async fn dispatch(&mut self, turn: u32, call: &ToolCall) -> Result<Message, Ended> {
         let started = Instant::now();
         let tool = self.agent.ctx.inventory.get(&call.name).cloned();
-        if let Some(denied) =
-            tool.as_ref().filter(|tool| missing(tool, &call.input).is_empty()).and_then(|tool| self.denied(tool, call))
-        {
-            return self.deny(turn, call, &denied);
+        let checked = tool.as_ref().filter(|tool| missing(tool, &call.input).is_empty());
+        if let Some((kind, denied)) = checked.and_then(|tool| Some((tool.kind, self.denied(tool, call)?))) {
+            return self.deny(turn, kind, call, &denied);
         }
-        let done = match &tool {
+        let mut done = match &tool {
             None => Done::failed(format!("tool '{}' is not declared in manifest allowlist", call.name)),
             Some(tool) => match missing(tool, &call.input) {
                 missing if missing.is_empty() => self.run_tool(tool, call).await?,
@@ -82,6 +89,9 @@ impl TaskRun<'_> {
         } else {
             self.record_call(turn, call, &done, &text, duration_ms)?;
         }
+        if let Some(record) = done.shell.take() {
+            self.record_shell(turn, record)?;
+        }
         self.stream.artifact(ArtifactFrame {
             tool_name: Some(call.name.clone()),
             content: text.as_str().into(),
@@ -89,14 +99,21 @@ impl TaskRun<'_> {
             tool_call_id: (!call.id.is_empty()).then(|| call.id.clone()),
             is_error: Some(done.is_error),
             duration_ms: Some(duration_ms),
-            exit_code: None,
+            exit_code: done.exit_code,
             truncated: done.truncated,
         });
         let message = Message::tool(&call.id, done.is_error, &text);
-        Ok(match fence {
+        let message = match fence {
             Some(source) => message.fenced_by(&source),
             None => message,
-        })
+        };
+        match done.canceled {
+            None => Ok(message),
+            Some(phase) => {
+                self.join(message);
+                Err(Ended::Canceled { phase })
+            }
+        }
     }
 
     async fn run_tool(&mut self, tool: &Tool, call: &ToolCall) -> Result<Done, Ended> {
@@ -104,6 +121,8 @@ impl TaskRun<'_> {
             ToolKind::Provided => self.provide(call).await,
             ToolKind::Skill => Ok(self.read_skill(tool)),
             ToolKind::Wasm => self.call_wasm(tool, call).await,
+            ToolKind::Native => self.call_native(tool, call).await,
+            ToolKind::Shell => self.run_shell(&tool.name, call).await,
         }
     }
 
@@ -209,6 +228,7 @@ impl TaskRun<'_> {
             }
             CALL_MEMBER => self.call_member(&input).await,
             END_WITHOUT_ANSWER => Ok(self.end_without_answer(&input)),
+            BACKGROUND_COMMAND => self.background_command(&input).await,
             name => Ok(Done::failed(format!("tool '{name}' is not provided in this session"))),
         }
     }
@@ -256,21 +276,30 @@ impl TaskRun<'_> {
     fn denied(&self, tool: &Tool, call: &ToolCall) -> Option<Denied> {
         let ctx = &self.agent.ctx;
         let read_only = &ctx.capsule.capabilities.filesystem.read_only;
-        if tool.kind != ToolKind::Wasm || read_only.is_empty() {
+        if read_only.is_empty() {
             return None;
         }
-        let input = serde_json::from_str(call.input.get()).ok()?;
-        read_only::denied(read_only, &ctx.dirs.work, &self.folder_of(tool), &tool.input_schema, &input)
+        let input: Value = serde_json::from_str(call.input.get()).ok()?;
+        let work = &ctx.dirs.work;
+        match tool.kind {
+            ToolKind::Wasm => read_only::denied(read_only, work, &self.folder_of(tool), &tool.input_schema, &input),
+            ToolKind::Native => read_only::denied(read_only, work, work, &tool.input_schema, &input),
+            ToolKind::Shell => {
+                let argv = line::argv(&tool.name, input.get("command")?.as_str()?).ok()?;
+                read_only::denied_command(read_only, work, &argv)
+            }
+            ToolKind::Provided | ToolKind::Skill => None,
+        }
     }
 
     /// The call is not made and leaves no `tool_call` line.
-    fn deny(&mut self, turn: u32, call: &ToolCall, denied: &Denied) -> Result<Message, Ended> {
+    fn deny(&mut self, turn: u32, tool: ToolKind, call: &ToolCall, denied: &Denied) -> Result<Message, Ended> {
         let reason = format!(
             "tool '{}' was not called: it would write to '{}', and '{}' is read-only here",
             call.name, denied.path, denied.rule
         );
         let record = json!({
-            "turn": turn, "call": "tool", "target": call.name, "path": denied.path, "rule": denied.rule,
+            "turn": turn, "call": if tool == ToolKind::Shell { "shell" } else { "tool" }, "target": call.name, "path": denied.path, "rule": denied.rule,
             "signal": denied.signal, "reason": reason,
         });
         self.agent.ctx.trace.record("protected_path_denied", self.turn_node(), record)?;
@@ -384,7 +413,7 @@ fn media_type(path: &Path) -> &'static str {
     }
 }
 
-fn text<'a>(input: &'a Map<String, Value>, key: &str) -> Option<&'a str> {
+pub(super) fn text<'a>(input: &'a Map<String, Value>, key: &str) -> Option<&'a str> {
     input.get(key).and_then(Value::as_str)
 }
 

@@ -1,7 +1,9 @@
 //! What one running driver or tool call may ask of the session, and what the session learns from it.
 
+mod process;
+
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -13,7 +15,7 @@ use super::stream::TaskStream;
 use crate::egress::{HttpError, HttpRequest, HttpResponse, PeerAnswer, PeerMessage, TrustClass};
 use crate::ids::EventId;
 use crate::session::SessionContext;
-use crate::worker::{BoxFuture, HostCalls};
+use crate::worker::{BoxFuture, HostCalls, ProcessOutcome, ProcessRequest};
 
 /// Tool calls of one response whose progress is followed.
 const PROGRESS_CALLS_MAX: usize = 256;
@@ -23,9 +25,13 @@ pub const INPUT_TIMEOUT: &str = "input-timeout";
 /// The error text of a wait for input whose task was cancelled; a protocol string.
 const TASK_CANCELED: &str = "task-canceled";
 
-/// Whether the running task waits, or waited too long, for input.
+/// What calls of the running task tell it: whether it waits, or waited too long, for input, and how many commands they ran.
 #[derive(Default)]
 pub struct InputState {
+    /// The turn that runs.
+    pub turn: AtomicU32,
+    /// Commands that artifacts ran.
+    pub commands: AtomicU32,
     /// A call waits at this moment.
     pub waiting: AtomicBool,
     /// A wait has timed out in this attempt.
@@ -161,6 +167,14 @@ impl HostCalls for ArtifactCall {
             }
             result
         })
+    }
+
+    fn process_run<'a>(
+        &'a self,
+        artifact: &'a str,
+        request: ProcessRequest,
+    ) -> BoxFuture<'a, Result<ProcessOutcome, String>> {
+        Box::pin(self.run_process(artifact, request))
     }
 
     fn message_send<'a>(

@@ -21,6 +21,19 @@ pub struct Facts {
     pub max_session_tokens: Option<u64>,
     /// Whether a WASM tool sees the runtime directory as `murmur-runtime`.
     pub tool_reads_runtime_dir: bool,
+    /// Of a capsule that runs shell commands.
+    pub commands: Option<CommandFacts>,
+}
+
+/// What is told of shell commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommandFacts {
+    /// `lifecycle.shell_grace_secs`.
+    pub grace_secs: u64,
+    /// Bytes of memory and seconds of processor time of one command, where something holds it to them.
+    pub limits: Option<(u64, u64)>,
+    /// Whether a shell can read what `$MURMUR_RUNTIME_DIR` names.
+    pub reads_runtime_dir: bool,
 }
 
 const INVENTORY_NOTICE: &str = "MURMUR.md in the runtime files is an inventory: it lists what is installed and what \
@@ -42,9 +55,7 @@ pub fn system_prompt(facts: &Facts, manifest_prompt: &str) -> String {
     let network = if facts.network.is_empty() { "none".to_owned() } else { facts.network.join(", ") };
     lines.push(format!("Network allowlist: {network}"));
     lines.extend(limits_line(facts));
-    if facts.tool_reads_runtime_dir {
-        lines.push("Runtime files: tools find them, read-only, under murmur-runtime/.".to_owned());
-    }
+    lines.extend(runtime_files_line(facts));
     lines.push(INVENTORY_NOTICE.to_owned());
     lines.push(FENCE_NOTICE.to_owned());
     let mut prompt = lines.join("\n");
@@ -68,10 +79,30 @@ fn work_folder_line(read_only: &[String]) -> String {
     format!("Work folder: ./ (your current directory). You may write anywhere in it{except}.")
 }
 
+fn runtime_files_line(facts: &Facts) -> Option<String> {
+    let tools = facts.tool_reads_runtime_dir.then_some("tools find them, read-only, under murmur-runtime/");
+    let shell = facts.commands.is_some_and(|commands| commands.reads_runtime_dir);
+    let shell = shell.then_some("shell commands in $MURMUR_RUNTIME_DIR, to read only");
+    let places: Vec<&str> = tools.into_iter().chain(shell).collect();
+    (!places.is_empty()).then(|| format!("Runtime files: {}.", places.join("; ")))
+}
+
+/// Bytes in the largest unit that divides them.
+fn size(bytes: u64) -> String {
+    let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+    let unit = units.into_iter().find(|(shift, _)| bytes > 0 && bytes.is_multiple_of(1 << shift));
+    unit.map_or_else(|| format!("{bytes} bytes"), |(shift, unit)| format!("{} {unit}", bytes >> shift))
+}
+
 fn limits_line(facts: &Facts) -> Option<String> {
     let turns = facts.max_turns.map(|turns| format!("{turns} turns per task"));
     let tokens = facts.max_session_tokens.map(|tokens| format!("{tokens} tokens per session"));
-    let limits: Vec<String> = turns.into_iter().chain(tokens).collect();
+    let held = facts.commands.and_then(|commands| commands.limits);
+    let held = held.map(|(memory, cpu)| format!("{} memory and {cpu} s CPU time per command", size(memory)));
+    let grace = facts.commands.map(|commands| {
+        format!("a shell command still running after {} s moves to the background", commands.grace_secs)
+    });
+    let limits: Vec<String> = turns.into_iter().chain(tokens).chain(held).chain(grace).collect();
     (!limits.is_empty()).then(|| format!("Limits: {}.", limits.join("; ")))
 }
 
@@ -90,6 +121,7 @@ mod tests {
             max_turns: Some(4),
             max_session_tokens: Some(9),
             tool_reads_runtime_dir: true,
+            commands: Some(CommandFacts { grace_secs: 10, limits: Some((2 << 30, 3600)), reads_runtime_dir: true }),
         };
         insta::assert_snapshot!(system_prompt(&facts, "Do it."));
     }

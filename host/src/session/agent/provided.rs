@@ -2,11 +2,13 @@
 
 use serde_json::{Value, json};
 
+use crate::session::commands::line;
+
 /// A tool the runtime provides in this session.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProvidedTool {
     /// The name the model calls.
-    pub name: &'static str,
+    pub name: String,
     /// What it says of itself.
     pub description: String,
     /// JSON Schema of its input.
@@ -25,7 +27,7 @@ pub const RESERVED: [&str; 11] = [
     "pull-artifact",
     "remove-artifact",
     SESSION_STATUS,
-    "background-command",
+    BACKGROUND_COMMAND,
 ];
 
 /// Gives another member work.
@@ -35,19 +37,25 @@ pub const END_WITHOUT_ANSWER: &str = "end-without-answer";
 /// Tells time, turns, tokens and spend.
 pub const SESSION_STATUS: &str = "session-status";
 
-/// What the runtime provides to an agent capsule that may call `callees` (in roster order).
-pub fn provided(callees: &[String]) -> Vec<ProvidedTool> {
+/// Asks about a command in the background.
+pub const BACKGROUND_COMMAND: &str = "background-command";
+
+/// What the runtime provides to an agent capsule that may call `callees` (in roster order) and run `shell`.
+pub fn provided(callees: &[String], shell: &[String]) -> Vec<ProvidedTool> {
     let mut tools = vec![ProvidedTool {
-        name: SESSION_STATUS,
+        name: SESSION_STATUS.to_owned(),
         description: "Tells how much time, how many turns and how many tokens are used and left in this session."
             .into(),
         input_schema: json!({"type": "object", "properties": {}}),
     }];
+    if !shell.is_empty() {
+        tools.push(background_command());
+    }
     if callees.is_empty() {
         return tools;
     }
     tools.push(ProvidedTool {
-        name: CALL_MEMBER,
+        name: CALL_MEMBER.to_owned(),
         description:
             "Gives another member of the formation a task. State the task in full: the member sees nothing of \
                       yours, files included. It works on its own; its answer comes to you once your turn has ended, \
@@ -63,7 +71,7 @@ pub fn provided(callees: &[String]) -> Vec<ProvidedTool> {
         }),
     });
     tools.push(ProvidedTool {
-        name: END_WITHOUT_ANSWER,
+        name: END_WITHOUT_ANSWER.to_owned(),
         description:
             "Ends the task another member gave you and tells that member that you have no answer for it. Only \
                       for a task you cannot do; no call of yours may be open."
@@ -77,13 +85,55 @@ pub fn provided(callees: &[String]) -> Vec<ProvidedTool> {
     tools
 }
 
+fn background_command() -> ProvidedTool {
+    ProvidedTool {
+        name: BACKGROUND_COMMAND.to_owned(),
+        description: "Asks about a command that went to the background, waits for its end, or stops it.".into(),
+        input_schema: json!({
+            "type": "object",
+            "properties": {
+                "operation": {"type": "string", "enum": ["status", "wait", "stop"]},
+                "work_id": {"type": "string", "description": "The id the command was given: wrk_ and 32 digits."},
+                "wait_secs": {
+                    "type": "integer", "minimum": 0,
+                    "description": "How long wait waits at most, in seconds; 600 when it is not given.",
+                },
+            },
+            "required": ["operation", "work_id"],
+        }),
+    }
+}
+
+/// The tool of a program of `capabilities.shell.allow`.
+pub fn shell_tool(binary: &str) -> ProvidedTool {
+    let (description, command) = if line::is_shell(binary) {
+        (format!("Runs a command line with {binary} in the work folder."), "The whole command line.")
+    } else {
+        (
+            format!(
+                "Runs {binary} in the work folder. Arguments are split at white space; quotes and \\ group, nothing is expanded."
+            ),
+            "The arguments, without the program's name.",
+        )
+    };
+    ProvidedTool {
+        name: binary.to_owned(),
+        description,
+        input_schema: json!({
+            "type": "object",
+            "properties": {"command": {"type": "string", "description": command}},
+            "required": ["command"],
+        }),
+    }
+}
+
 impl ProvidedTool {
     /// The text of its `murmur.yaml` in the runtime directory. JSON is YAML, so nothing needs quoting rules.
     pub fn manifest(&self) -> String {
         let quoted = |text: &str| Value::from(text).to_string();
         format!(
             "name: {}\nversion: \"0.0.0\"\nruntime: tool\nimplementation: native\ndescription: {}\ninput_schema: {}\n",
-            self.name,
+            quoted(&self.name),
             quoted(&self.description),
             self.input_schema
         )
@@ -183,19 +233,23 @@ mod tests {
 
     #[test]
     fn members_are_called_only_where_there_are_callees() {
-        let names = |callees: &[String]| provided(callees).iter().map(|tool| tool.name).collect::<Vec<_>>();
-        assert_eq!(names(&[]), [SESSION_STATUS]);
-        let tools = provided(&["coder".into(), "a".into()]);
+        let names = |callees: &[String], shell: &[String]| {
+            provided(callees, shell).into_iter().map(|tool| tool.name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&[], &[]), [SESSION_STATUS]);
+        assert_eq!(names(&[], &["sh".into()]), [SESSION_STATUS, BACKGROUND_COMMAND]);
+        let tools = provided(&["coder".into(), "a".into()], &[]);
         assert_eq!(tools[1].name, CALL_MEMBER);
         assert_eq!(tools[1].input_schema["properties"]["member"]["enum"], json!(["coder", "a"]), "roster order");
-        assert!(tools.iter().all(|tool| RESERVED.contains(&tool.name)));
+        assert!(tools.iter().all(|tool| RESERVED.contains(&tool.name.as_str())));
     }
 
     #[test]
     fn a_manifest_is_read_by_the_artifact_reader() {
-        for tool in provided(&["coder".into()]) {
+        let shells = ["bash", "git", "python3.11", "c++"].map(shell_tool);
+        for tool in provided(&["coder".into()], &["sh".into()]).into_iter().chain(shells) {
             let read = crate::manifest::read_artifact(tool.manifest().as_bytes(), "murmur.yaml").unwrap();
-            assert_eq!((read.name.as_str(), read.version.as_str()), (tool.name, "0.0.0"));
+            assert_eq!((read.name.as_str(), read.version.as_str()), (tool.name.as_str(), "0.0.0"));
             assert_eq!(read.input_schema, Some(Ok(tool.input_schema.clone())));
             assert_eq!(read.description.as_deref(), Some(tool.description.as_str()));
         }

@@ -3,6 +3,8 @@
 //! What a tool will write is read off its input: by the names of its fields, and by what its schema says of them. The
 //! check stops honest tools; a class that confines the worker is what holds the others.
 
+mod command;
+
 use std::path::{Component, Path, PathBuf};
 
 use serde_json::{Map, Value};
@@ -43,21 +45,30 @@ pub struct Denied {
     pub path: String,
     /// The entry of `read_only` that covers it.
     pub rule: String,
-    /// What made it a destination: `field` or `schema`.
+    /// What made it a destination: `field` or `schema` of a tool's input, `redirection` or `argument` of a command.
     pub signal: &'static str,
 }
 
 /// The first destination of a tool's input that a `read_only` entry covers. `folder` is `.` of the tool, `work` the
 /// work folder the entries are relative to.
 pub fn denied(read_only: &[String], work: &Path, folder: &Path, schema: &Value, input: &Value) -> Option<Denied> {
+    let mut found = Vec::new();
+    by_field(input, Some(schema), &mut found);
+    derived(schema, input, &mut found);
+    covered(read_only, work, folder, found)
+}
+
+/// The same of a command's argument vector, which is run in the work folder.
+pub fn denied_command(read_only: &[String], work: &Path, argv: &[String]) -> Option<Denied> {
+    covered(read_only, work, work, command::written(argv))
+}
+
+fn covered(read_only: &[String], work: &Path, folder: &Path, found: Vec<(String, &'static str)>) -> Option<Denied> {
     if read_only.is_empty() {
         return None;
     }
     let rules: Vec<(&String, PathBuf)> =
         read_only.iter().map(|rule| (rule, resolve_through_existing(&work.join(rule)))).collect();
-    let mut found = Vec::new();
-    by_field(input, Some(schema), &mut found);
-    derived(schema, input, &mut found);
     found.into_iter().take(DESTINATIONS_MAX).find_map(|(path, signal)| {
         let spellings = [folder.join(&path), work.join(&path)].map(|path| resolve_through_existing(&plain(&path)));
         let (rule, _) = rules.iter().find(|(_, covered)| spellings.iter().any(|path| path.starts_with(covered)))?;

@@ -62,6 +62,7 @@ pub(super) struct Sums {
     pub(super) input_tokens: u64,
     pub(super) output_tokens: u64,
     pub(super) tool_calls: u32,
+    pub(super) shell_calls: u32,
     /// Tokens the conversation took when it was last sent, and whether the driver counted them.
     pub(super) occupancy: (u64, bool),
 }
@@ -291,7 +292,7 @@ impl<'a> TaskRun<'a> {
         if let Some(reason) = &self.without_answer {
             return Err(Ended::NoAnswer(reason.clone()));
         }
-        self.agent.folder_size.check()?;
+        self.agent.ctx.folder_size.check()?;
         match self.max_turns() {
             Some(max) if u64::from(self.turns) >= max => Err(Ended::MaxTurns(max)),
             _ => Ok(()),
@@ -386,7 +387,7 @@ impl<'a> TaskRun<'a> {
                 task_id: task_id.clone(),
                 turn: Some(self.turns),
                 phase: (*phase).to_owned(),
-                detached_work_ids: Vec::new(),
+                detached_work_ids: self.left_running(),
                 delegation_ids: Vec::new(),
             };
             ctx.trace.write(parent, &record)?;
@@ -394,6 +395,7 @@ impl<'a> TaskRun<'a> {
         // The result before the record that says the task has ended; a result that cannot be written fails the task,
         // whose records are written all the same.
         let written = self.write_result(ended);
+        let running = self.left_running();
         let exit_status = match &written {
             Ok(()) => ended.exit_status().as_str(),
             Err(_) => "failed",
@@ -406,9 +408,9 @@ impl<'a> TaskRun<'a> {
             input_tokens: self.sums.input_tokens,
             output_tokens: self.sums.output_tokens,
             tool_calls: self.sums.tool_calls,
-            shell_calls: 0,
+            shell_calls: self.sums.shell_calls.saturating_add(self.input.commands.load(Ordering::Relaxed)),
             reopen_count: 0,
-            running_commands: None,
+            running_commands: (!running.is_empty()).then_some(running),
             keep_working: ctx.capsule.lifecycle.keep_working.as_ref().map(
                 |keep| json!({"used": self.kept_working.0, "limit": keep.limit, "stopped_by": self.kept_working.1}),
             ),
@@ -444,7 +446,14 @@ impl<'a> TaskRun<'a> {
         let no_answer_below = below
             .map(|below| MemberStatus { member: below.member, status: below.status.as_str().to_owned() })
             .collect();
-        EndNotes { no_answer_below, attachments, ..EndNotes::default() }
+        let running_commands = self.agent.ctx.commands.board.running_of(&self.task.id);
+        EndNotes { no_answer_below, attachments, running_commands, ..EndNotes::default() }
+    }
+
+    /// Commands it leaves running in the background, oldest first.
+    fn left_running(&self) -> Vec<String> {
+        let running = self.agent.ctx.commands.board.running_of(&self.task.id);
+        running.into_iter().map(|command| command.work_id).collect()
     }
 
     /// What `session-status` tells.
@@ -471,7 +480,7 @@ impl<'a> TaskRun<'a> {
 }
 
 /// The first worker that is lost, however long that takes.
-async fn first_lost(mut lost: watch::Receiver<Option<LostWorker>>) -> LostWorker {
+pub(super) async fn first_lost(mut lost: watch::Receiver<Option<LostWorker>>) -> LostWorker {
     loop {
         if let Some(lost) = lost.borrow_and_update().clone() {
             return lost;

@@ -18,6 +18,11 @@ impl TaskStream {
         Self { tasks, task }
     }
 
+    /// The task.
+    pub fn task(&self) -> &TaskId {
+        &self.task
+    }
+
     /// A status text while the task works.
     pub fn status(&self, text: &str) {
         self.tasks.status(&self.task, text);

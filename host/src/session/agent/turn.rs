@@ -53,6 +53,7 @@ impl TaskRun<'_> {
     /// Runs one turn; the answer, if it brought one.
     pub(super) async fn turn(&mut self) -> Result<Option<String>, Ended> {
         let turn = self.turns;
+        self.input.turn.store(turn, Ordering::Relaxed);
         self.stream.status(&format!("inference turn {}", turn + 1));
         let payload = self.payload().await;
         self.admit(turn, &payload)?;

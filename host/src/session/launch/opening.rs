@@ -18,6 +18,9 @@ pub fn session_start(plan: &Plan, context: &SessionContext) -> SessionStart {
         capabilities.push("network");
     }
     capabilities.push("filesystem");
+    if capsule.capabilities.shell.is_some() {
+        capabilities.push("shell");
+    }
     SessionStart {
         capsule_name: capsule.name.clone(),
         capsule_version: capsule.version.clone(),

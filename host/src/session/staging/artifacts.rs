@@ -3,8 +3,10 @@
 use std::fs;
 use std::path::PathBuf;
 
+use bytes::Bytes;
 use serde_json::{Value, json};
 
+use super::native;
 use super::source::Origin;
 use crate::artifacts::archive::Payload;
 use crate::artifacts::compiled::{CompiledForm, Forms};
@@ -30,6 +32,8 @@ pub struct Part {
     pub manifest: Vec<u8>,
     /// Its component's machine code.
     pub compiled: Option<CompiledForm>,
+    /// A native tool's program.
+    pub native: Option<Bytes>,
     /// A skill's text.
     pub skill: Option<String>,
     /// What it says of itself.
@@ -52,6 +56,8 @@ pub struct Resolved {
     pub parts: Vec<Part>,
     /// The project and its first lock.
     pub new_lock: Option<(PathBuf, Lock)>,
+    /// Of what is written and does nothing.
+    pub warnings: Vec<Diagnostic>,
 }
 
 /// Resolves every artifact: lock first, then presence of all, then bytes, then machine code.
@@ -78,7 +84,9 @@ pub fn resolve(capsule: &Capsule, source: &Origin, stores: &Stores, forms: Forms
         (Some(new), Some(project)) if !new.pins().is_empty() => Some((project.clone(), new)),
         _ => None,
     };
-    Ok(Resolved { parts, new_lock })
+    let natives = parts.iter().filter(|part| part.native.is_some());
+    let warnings = natives.flat_map(|part| native::inert(&part.entry)).collect();
+    Ok(Resolved { parts, new_lock, warnings })
 }
 
 /// Where each artifact is; `None` for one that lies in the project itself. What is missing is said once, all together.
@@ -173,7 +181,7 @@ fn ready(entry: &ArtifactEntry, verified: &Verified, capsule: &Capsule, forms: &
     let fault = |error: crate::artifacts::ArchiveError| error.diagnostic(&reference);
     let manifest = verified.archive.manifest_text().map_err(fault)?.into_bytes();
     let own = &verified.manifest;
-    let (mut compiled, mut skill) = (None, None);
+    let (mut compiled, mut skill, mut program) = (None, None, None);
     match (entry.runtime, own.execution) {
         (Role::Skill, _) => match verified.payload()? {
             Payload::Static(Some(text)) => skill = Some(text),
@@ -189,15 +197,8 @@ fn ready(entry: &ArtifactEntry, verified: &Verified, capsule: &Capsule, forms: &
             check_interfaces(entry, verified, capsule, &form.interfaces)?;
             compiled = Some(form);
         }
-        (_, Execution::Native) => {
-            verified.warn_untagged();
-            return Err(Diagnostic::new(
-                codes::E_MAN_003,
-                format!("{reference} is a native tool, and this version of mur runs none"),
-            )
-            .hint("use a tool that is built as a component"));
-        }
-        (_, Execution::Static) => {
+        (Role::Tool, Execution::Native) => program = Some(native::program(entry, verified)?),
+        (_, Execution::Native | Execution::Static) => {
             return Err(Diagnostic::new(
                 codes::E_RUN_001,
                 format!("{reference} is declared as a {} and holds no component", entry.runtime.as_str()),
@@ -209,6 +210,7 @@ fn ready(entry: &ArtifactEntry, verified: &Verified, capsule: &Capsule, forms: &
         version: verified.version.as_str().to_owned(),
         manifest,
         compiled,
+        native: program,
         skill,
         description: own.description.clone().unwrap_or_default(),
         input_schema: own.input_schema.clone(),
@@ -277,6 +279,7 @@ fn local_skill(entry: &ArtifactEntry, source: &Origin) -> Result<Part> {
         version: entry.version.clone(),
         manifest: manifest.into_bytes(),
         compiled: None,
+        native: None,
         skill: Some(text),
         description: String::new(),
         input_schema: None,
@@ -298,7 +301,11 @@ impl Part {
         {
             return None;
         }
-        let kind = if self.entry.runtime == Role::Skill { ToolKind::Skill } else { ToolKind::Wasm };
+        let kind = match (self.entry.runtime, &self.native) {
+            (Role::Skill, _) => ToolKind::Skill,
+            (_, Some(_)) => ToolKind::Native,
+            _ => ToolKind::Wasm,
+        };
         let empty = || json!({"type": "object", "properties": {}});
         let (input_schema, required) = match &self.input_schema {
             None => (empty(), Ok(Vec::new())),

@@ -1,7 +1,7 @@
 //! `--resume`: the recorded conversation a launch goes on with. Of the earlier session only its trace is read, to learn
 //! which conversation that was: nothing else of it, and nothing of a formation it belonged to, comes back.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::unserved;
 use crate::diagnostics::{Diagnostic, Result, codes};
@@ -25,6 +25,8 @@ pub struct Resumed {
     /// The capsule that ran it.
     capsule: String,
     compact: bool,
+    /// Its trace.
+    pub trace: PathBuf,
 }
 
 impl Resumed {
@@ -46,7 +48,7 @@ impl Resumed {
                 .hint(with_a_task(&group))
         })?;
         let capsule = start["capsule_name"].as_str().unwrap_or_default().to_owned();
-        Ok(Self { session, context, capsule, compact: resume.compact })
+        Ok(Self { session, context, capsule, compact: resume.compact, trace: path })
     }
 
     /// Whether there is a conversation to go on with, and what is said of it on stderr.
@@ -100,7 +102,8 @@ impl Resumed {
         note
     }
 
-    fn still_runs(&self, home: &MurmurHome) -> bool {
+    /// Whether it has not ended.
+    pub fn still_runs(&self, home: &MurmurHome) -> bool {
         let records = running::list(home).map(|listing| listing.records).unwrap_or_default();
         let own = records.iter().find(|record| record.session_id == self.session);
         own.is_some_and(|record| !matches!(record.process(), Process::Gone(_)))

@@ -22,7 +22,6 @@ pub fn check(capsule: &Capsule) -> Result<()> {
     let capabilities = &capsule.capabilities;
     let lifecycle = &capsule.lifecycle;
     let declared = [
-        ("capabilities.shell", capabilities.shell.is_some()),
         ("capabilities.spawn.allow", !capabilities.spawn_allow.is_empty()),
         ("capabilities.install", capabilities.install.is_some()),
         ("capabilities.plan.submit", capabilities.plan_submit),

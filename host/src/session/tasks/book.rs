@@ -27,7 +27,7 @@ pub(super) struct Book {
     capacity: Capacity,
     observer: Box<dyn TaskObserver>,
     closing: Option<Closing>,
-    /// Tasks that have begun to run.
+    /// Tasks that have begun to run, reports of a resumed session aside.
     pub(super) started: u64,
     /// Tasks that ran to their end.
     pub(super) finished: u64,
@@ -121,6 +121,10 @@ impl Book {
         self.waiting.iter().map(VecDeque::len).sum()
     }
 
+    pub(super) fn has_waiting(&self, source: Source) -> bool {
+        self.waiting.iter().flatten().any(|id| self.records.get(id).is_some_and(|record| record.facts.source == source))
+    }
+
     pub(super) fn running(&self) -> Option<&TaskId> {
         self.running.as_ref()
     }
@@ -188,7 +192,12 @@ impl Book {
     fn has_room(&self) -> bool {
         match self.capacity {
             Capacity::None => false,
-            Capacity::Single => self.started == 0 && self.waiting() == 0,
+            Capacity::Single => {
+                // A report of a resumed session is not the one task.
+                let of_others =
+                    |id: &TaskId| self.records.get(id).is_none_or(|record| record.facts.source != Source::DetachedLost);
+                self.started == 0 && !self.waiting.iter().flatten().any(of_others)
+            }
             // The place of the running task counts as free while the runner stands at the door.
             Capacity::Queue { depth } => self.waiting() < depth.saturating_add(usize::from(self.runner_waits)),
         }
@@ -205,9 +214,9 @@ impl Book {
             return if self.closing.is_some() { Take::Closed } else { Take::Nothing };
         };
         self.runner_waits = false;
-        self.started += 1;
         self.running = Some(id.clone());
         let Some(record) = self.records.get_mut(&id) else { return Take::Nothing };
+        self.started += u64::from(record.facts.source != Source::DetachedLost);
         record.state = State::Working;
         let active = ActiveTask {
             facts: record.facts.clone(),

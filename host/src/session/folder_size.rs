@@ -37,8 +37,8 @@ impl FolderSize {
             return Err(Diagnostic::new(
                 codes::E_RUN_013,
                 format!(
-                    "the session's work, home and temporary folders hold {found} bytes together, and \
-                     capabilities.resources.workdir_max_bytes is {}",
+                    "work folder, $HOME and $TMPDIR together grew to {found} bytes, past the {} byte ceiling \
+                     (capabilities.resources.workdir_max_bytes)",
                     self.max
                 ),
             )
@@ -116,6 +116,6 @@ mod tests {
         watch.over.store(11, Ordering::Relaxed);
         let error = watch.check().unwrap_err();
         assert_eq!(error.code(), codes::E_RUN_013);
-        assert!(error.message().contains("11 bytes") && error.message().ends_with("is 10"), "{}", error.message());
+        assert!(error.message().contains("11 bytes, past the 10 byte ceiling"), "{}", error.message());
     }
 }
