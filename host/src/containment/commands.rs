@@ -4,7 +4,7 @@
 //! Either way a command leads a process group of its own, whose number is not given to another process before the last
 //! [`Command`] of it is dropped.
 
-mod plain;
+mod interim;
 
 use std::fmt;
 use std::io;
@@ -53,7 +53,7 @@ impl CommandProfile {
     /// Starts a command with its standard input, output and error; it holds no other descriptor. Blocks for a few
     /// milliseconds. On an error nothing runs.
     pub fn start(&self, command: &CommandRequest, stdio: [OwnedFd; 3]) -> Result<Command, StartError> {
-        plain::Plain::start(command, stdio).map(Command).map_err(StartError::Program)
+        interim::Plain::start(command, stdio).map(Command).map_err(StartError::Program)
     }
 }
 
@@ -92,7 +92,7 @@ pub enum Ended {
 
 /// A command that was started. Dropping it neither ends nor waits for it; whoever is its parent reaps it.
 #[derive(Debug)]
-pub struct Command(plain::Plain);
+pub struct Command(interim::Plain);
 
 impl Command {
     /// Its process number, as the host counts: for records, never for a signal.

@@ -16,6 +16,7 @@ use crate::session::commands::background::Board;
 use crate::session::commands::scope::Scope;
 use crate::session::commands::{Commands, Environment, Native};
 use crate::session::environment::{self, command::Folders};
+use crate::session::grants::Mapping;
 use crate::session::staging::Plan;
 use crate::worker::WorkerSet;
 
@@ -29,7 +30,7 @@ pub fn prepare(plan: &Plan, made: &Made, workers: &WorkerSet, url: &str) -> Resu
     let runs = declared.is_some() || !natives.is_empty();
     let folder = |name: &str| if runs { made.private(name) } else { Ok(made.dirs.records.join(name)) };
     let (home, tmp) = (folder("home")?, folder("tmp")?);
-    let sealed = plan.in_force.class == Class::Sealed;
+    let maps_tmp = Mapping::of(&plan.in_force, plan.place.root()).is_mapped();
     let names = runtime_names(plan, &made.session, url);
     let starter = match workers.enclosure() {
         Some(helper) => Starter::within(helper),
@@ -61,7 +62,7 @@ pub fn prepare(plan: &Plan, made: &Made, workers: &WorkerSet, url: &str) -> Resu
                 home,
                 runtime: made.dirs.runtime.clone(),
                 records: made.dirs.records.clone(),
-                tmp: if sealed { PathBuf::from("/tmp") } else { tmp },
+                tmp: if maps_tmp { PathBuf::from("/tmp") } else { tmp },
             },
         },
         work: if runs { super::commands::work_folder(plan, made)? } else { made.dirs.work.clone() },
