@@ -203,9 +203,9 @@ fn a_store_that_swaps_an_artifact_whole_is_caught_by_the_lock() {
     assert_eq!(store.world.traces().len(), 1, "nothing else ran");
 }
 
-/// Leaves its session, its group and its parent, twice; then the number as the host counts it is found by its folder.
-const DAEMON: &str =
-    "setsid sh -c '(trap \"\" HUP TERM; exec 0<&- 1>&- 2>&-; while :; do sleep 0.05; done) & :' & echo away";
+/// Leaves its session, its group and its parent, twice, and lets its last descendant run for ever.
+const DAEMON: &str = "setsid sh -c '(trap \"\" HUP TERM; exec 0<&- 1>&- 2>&-; : > there; while :; do sleep 0.05; done) & :'; \
+    while [ ! -e there ]; do sleep 0.02; done; echo away";
 
 #[test]
 fn a_command_that_daemonises_is_gone_with_the_session_or_the_end_of_the_run_names_it() {

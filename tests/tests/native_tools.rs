@@ -98,24 +98,27 @@ fn a_native_tool_that_fails_or_never_ends_is_an_error_of_its_call() {
 
 #[test]
 fn commands_and_native_tools_of_a_member_are_handed_no_addresses_of_others() {
-    let world = World::new();
-    let entry = install(&world, "telling", &script("echo \"peers: $MURMUR_FORMATION_PEERS.\""));
-    let told = json!({"command": "echo \"peers: $MURMUR_FORMATION_PEERS.\""});
-    let rules = json!({"rules": [{"turns": [
-        [{"call": "telling", "input": {"text": "x"}}, {"call": "sh", "input": told}], [{"say": "{{results | quote}} {{env.MURMUR_FORMATION_PEERS}}"}],
-    ]}]});
-    let agent = Agent::scripted("boss", rules)
-        .artifact(entry)
-        .peer()
-        .network(&["localhost"])
-        .with(&["capabilities", "shell", "allow"], json!(["sh"]));
-    let mut member = Member::start(&world, &agent, &["coder"]);
-    member.tell(&[("coder", "http://localhost:9")]);
-    let task = member.door().ask("go");
-    let answer = task["artifacts"][0]["parts"][0]["text"].as_str().unwrap_or_else(|| panic!("{task}")).to_owned();
-    assert!(answer.ends_with("coder=http://coder.formation.invalid"), "components have it: {answer}");
-    assert_eq!(answer.matches("peers: .").count(), 4, "shown with and without the fence, of both: {answer}");
-    member.running.signal(nix::sys::signal::Signal::SIGTERM);
+    for class in TWO {
+        let world = World::new();
+        world.config(&format!("containment: {class}\n"));
+        let entry = install(&world, "telling", &script("echo \"peers: $MURMUR_FORMATION_PEERS.\""));
+        let told = json!({"command": "echo \"peers: $MURMUR_FORMATION_PEERS.\""});
+        let rules = json!({"rules": [{"turns": [
+            [{"call": "telling", "input": {"text": "x"}}, {"call": "sh", "input": told}], [{"say": "{{results | quote}} {{env.MURMUR_FORMATION_PEERS}}"}],
+        ]}]});
+        let agent = Agent::scripted("boss", rules)
+            .artifact(entry)
+            .peer()
+            .network(&["localhost"])
+            .with(&["capabilities", "shell", "allow"], json!(["sh"]));
+        let mut member = Member::start(&world, &agent, &["coder"]);
+        member.tell(&[("coder", "http://localhost:9")]);
+        let task = member.door().ask("go");
+        let answer = task["artifacts"][0]["parts"][0]["text"].as_str().unwrap_or_else(|| panic!("{task}")).to_owned();
+        assert!(answer.ends_with("coder=http://coder.formation.invalid"), "components have it: {answer}");
+        assert_eq!(answer.matches("peers: .").count(), 4, "shown with and without the fence, of both: {answer}");
+        member.running.signal(nix::sys::signal::Signal::SIGTERM);
+    }
 }
 
 #[test]

@@ -137,8 +137,8 @@ impl<'a> TaskRun<'a> {
         }
         // What goes wrong while ending a task cannot be told twice.
         let ended = match self.record_end(&ended) {
-            Ok(()) => ended,
-            Err(error) => Ended::Fatal(error),
+            Err(error) if !matches!(ended, Ended::Fatal(_)) => Ended::Fatal(error),
+            _ => ended,
         };
         if self.agent.ctx.capsule.lifecycle.task_acceptance == Acceptance::Queue {
             // The next task writes its own; none is left lying about in between.
