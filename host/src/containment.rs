@@ -367,6 +367,18 @@ mod tests {
     }
 
     #[test]
+    fn what_was_seen_while_the_enclosure_was_made_is_not_tried_again() {
+        for (seen, host) in [(true, Class::Sealed), (false, Class::Scoped)] {
+            let mut asked = |class| {
+                assert_eq!(class, Class::Scoped);
+                Ok(Report { backs_sealed: Some(seen), ..Report::default() })
+            };
+            let in_force = class_in_force(&floors(None, None, None), &mut asked).unwrap();
+            assert_eq!((in_force.class, in_force.host, in_force.unmet), (Class::Scoped, Some(host), None));
+        }
+    }
+
+    #[test]
     fn what_a_session_needs_of_the_host_is_refused_with_step_and_remedy() {
         let short = Short {
             blocker: "x".into(),

@@ -90,6 +90,18 @@ impl Invocation {
         self
     }
 
+    /// Runs it through another program, whose last arguments it becomes.
+    ///
+    /// # Panics
+    /// When there is no program.
+    pub fn through(mut self, line: &[&str]) -> Self {
+        let (program, args) = line.split_first().expect("a program");
+        let mur = std::mem::replace(&mut self.program, program.into());
+        let before = args.iter().map(|arg| OsString::from(*arg)).chain([mur.into_os_string()]);
+        self.args.splice(0..0, before);
+        self
+    }
+
     /// The command as the standard library has it, for tests that need more control.
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.program);

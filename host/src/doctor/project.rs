@@ -2,20 +2,23 @@
 
 use std::path::Path;
 
+use mur_plugin_api::IoStatus;
+
 use super::surroundings::Surroundings;
 use super::{Report, artifacts, host, leftovers, models, roster};
 use crate::artifacts::build;
 use crate::artifacts::lock::Lock;
 use crate::artifacts::store::Stores;
 use crate::config::Config;
-use crate::containment::Prober;
+use crate::containment::{InForce, Prober};
 use crate::diagnostics::{Diagnostic, Result, codes};
 use crate::door::{CapsuleFacts, exposure_warning};
 use crate::manifest::{self, Acceptance, Capsule, Role, gateway_warnings, read_capsule};
-use crate::paths::MurmurHome;
+use crate::paths::{MurmurHome, resolve_through_existing};
 use crate::plugins::Registry;
 use crate::session::environment::check_allow;
 use crate::session::staging::{declared_for_commands, refusals};
+use crate::session::{explain, grants};
 
 /// Checks everything and reports all of it.
 pub(super) fn check(
@@ -50,7 +53,7 @@ pub(super) fn check(
     gateways(&capsule, &around, report);
     let registry = Registry::new(&home, &around.config.plugins);
     let mut prober = Prober::new(&registry);
-    class(&capsule, &around, &mut prober, report);
+    let in_force = class(&capsule, &around, &mut prober, report);
     host::blocks(&mut prober, report);
     drop(prober);
     host::murmur_home(&home, report);
@@ -59,7 +62,7 @@ pub(super) fn check(
         roster::block(dir, Some(&around), report);
     }
     stored(&capsule, dir, &home, &around.config, report);
-    folders(dir, &home, report);
+    folders(&capsule, in_force.as_ref(), dir, &home, report);
     leftovers::block(&home, report);
     Ok(())
 }
@@ -155,7 +158,7 @@ fn gateways(capsule: &Capsule, around: &Surroundings, report: &mut Report) {
 }
 
 /// The class a launch would have on this host.
-fn class(capsule: &Capsule, around: &Surroundings, prober: &mut Prober<'_>, report: &mut Report) {
+fn class(capsule: &Capsule, around: &Surroundings, prober: &mut Prober<'_>, report: &mut Report) -> Option<InForce> {
     let (in_force, refusals) = around.class(capsule, prober);
     for refusal in &refusals {
         report.prediction(refusal);
@@ -163,6 +166,7 @@ fn class(capsule: &Capsule, around: &Surroundings, prober: &mut Prober<'_>, repo
     for warning in in_force.iter().flat_map(crate::containment::warnings) {
         report.warning(&warning);
     }
+    in_force
 }
 
 /// Which folder each component sees.
@@ -222,12 +226,13 @@ fn stored(capsule: &Capsule, dir: &Path, home: &MurmurHome, config: &Config, rep
     models::block(capsule, driver.as_ref(), report);
 }
 
-/// Where a session would keep what it makes.
-fn folders(dir: &Path, home: &MurmurHome, report: &mut Report) {
-    let session = "<session-id>";
-    let records = home.records_group(&dir.join("workdir")).join(session);
-    let runtime = home.sessions().join(session).join("runtime");
-    report.block("Runtime directory", [format!("  path:      {}", runtime.display())]);
-    report.block("Records directory", [format!("  path:      {}", records.display())]);
-    report.block("Temporary folder", [format!("  path:      {}", records.join("tmp").display())]);
+/// Where a session would keep what it makes, and how that is held from its commands.
+fn folders(capsule: &Capsule, in_force: Option<&InForce>, dir: &Path, home: &MurmurHome, report: &mut Report) {
+    let Some(in_force) = in_force else { return };
+    let io = IoStatus::default();
+    let work_root = &resolve_through_existing(&dir.join("workdir"));
+    let object = grants::effective(&grants::Facts { capsule, in_force, home, work_root, closure: None, io: &io });
+    for (heading, lines) in explain::folders(&object) {
+        report.block(heading, lines);
+    }
 }

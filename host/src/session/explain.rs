@@ -47,7 +47,7 @@ pub fn print(request: &RunRequest, joined: &Joined) -> Result<()> {
 /// The report in blocks.
 fn text(object: &Value) -> Vec<String> {
     let mut lines = containment(object);
-    folders(object, &mut lines);
+    boundary(object, &mut lines);
     grants_block(object, &mut lines);
     planes(object, &mut lines);
     lines.extend(["", "Runtime writes", "  paths are relative to the work folder"].map(str::to_owned));
@@ -86,31 +86,36 @@ fn containment(object: &Value) -> Vec<String> {
     lines
 }
 
-fn folders(object: &Value, lines: &mut Vec<String>) {
+/// The blocks of the session's folders: heading and lines.
+pub fn folders(object: &Value) -> Vec<(&'static str, Vec<String>)> {
+    let mut blocks = Vec::new();
     for (title, key) in [("Runtime directory", "runtime_dir"), ("Records directory", "records_dir")] {
         let commands = match object[key]["not_protected_because"].as_str() {
             Some(why) => format!("can change it — {why}"),
             None => format!("read only ({})", show(&object[key]["enforced_by"])),
         };
-        lines.extend([
-            String::new(),
-            title.to_owned(),
-            format!("  path:      {}", show(&object[key]["path"])),
-            format!("  commands:  {commands}"),
-        ]);
+        let path = format!("  path:      {}", show(&object[key]["path"]));
+        blocks.push((title, vec![path, format!("  commands:  {commands}")]));
     }
     let temp = &object["temp_dir"];
     let mapped = match temp["tmp_mapped"] == true {
         true => format!("mapped ({})", show(&temp["mapped_by"])),
         false => format!("not mapped — {}", show(&temp["not_mapped_because"])),
     };
-    lines.extend([
-        String::new(),
-        "Temporary folder".to_owned(),
+    let lines = vec![
         format!("  path:      {}", show(&temp["path"])),
         format!("  TMPDIR:    {}", show(&temp["tmpdir"])),
         format!("  /tmp:      {mapped}"),
-    ]);
+    ];
+    blocks.push(("Temporary folder", lines));
+    blocks
+}
+
+fn boundary(object: &Value, lines: &mut Vec<String>) {
+    for (heading, block) in folders(object) {
+        lines.extend([String::new(), heading.to_owned()]);
+        lines.extend(block);
+    }
     let unprotected = object["filesystem_boundary"]["not_protected"].as_array();
     if let Some(all) = unprotected.filter(|all| !all.is_empty()) {
         lines.extend([String::new(), "Not protected here".to_owned()]);

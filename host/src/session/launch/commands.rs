@@ -1,5 +1,4 @@
-//! What commands of a session may reach, as one request: every row of it, whatever the class. A class that cannot hold a
-//! row leaves it out; none grants anything beside.
+//! What commands of a session may reach, as one request whatever the class: a class that cannot hold a row leaves it out.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -12,40 +11,8 @@ use crate::containment::closure::{self, Closure, Reason, Rights};
 use crate::containment::{Class, RUNTIME_TREE};
 use crate::diagnostics::{Diagnostic, Result, codes};
 use crate::manifest::Resources;
+use crate::session::grants::Mapping;
 use crate::session::staging::{Part, Plan};
-
-/// Of the host's `/etc` where a root is composed: what programs read of it and holds nothing about its accounts. A folder
-/// may be listed.
-const ETC: [&str; 14] = [
-    "/etc/ld.so.cache",
-    "/etc/ld.so.conf",
-    "/etc/ld.so.conf.d",
-    "/etc/alternatives",
-    "/etc/ssl",
-    "/etc/pki",
-    "/etc/ca-certificates",
-    "/etc/ca-certificates.conf",
-    "/etc/resolv.conf",
-    "/etc/hosts",
-    "/etc/nsswitch.conf",
-    "/etc/localtime",
-    "/etc/timezone",
-    "/etc/terminfo",
-];
-
-/// Devices of a composed root.
-const DEVICES: [(&str, Access); 6] = [
-    ("/dev/null", Access::Device),
-    ("/dev/zero", Access::Device),
-    ("/dev/full", Access::Device),
-    ("/dev/tty", Access::Device),
-    ("/dev/random", Access::ReadFiles),
-    ("/dev/urandom", Access::ReadFiles),
-];
-
-/// Devices over the host's file system.
-const FEW_DEVICES: [(&str, Access); 3] =
-    [("/dev/null", Access::Device), ("/dev/zero", Access::ReadFiles), ("/dev/urandom", Access::ReadFiles)];
 
 /// The session's folders, as commands see them.
 #[derive(Clone, Debug)]
@@ -61,6 +28,12 @@ struct Folders {
 /// The part of the work folder that the capsule sees: where its commands start and what they may change.
 pub fn work_folder(plan: &Plan, made: &Made) -> Result<PathBuf> {
     folders::accessible(&made.dirs.work, plan.capsule.capabilities.filesystem.scope.as_deref())
+}
+
+/// Where commands find the session's folder for temporary files: what `TMPDIR` says.
+pub fn temporary_folder(plan: &Plan, made: &Made) -> Result<PathBuf> {
+    let own = made.private("tmp")?;
+    Ok(if Mapping::of(&plan.in_force, plan.place.root()).is_mapped() { PathBuf::from("/tmp") } else { own })
 }
 
 /// What shell commands may reach.
@@ -131,25 +104,14 @@ fn written(executable: bool) -> Access {
     if executable { Access::WriteExecute } else { Access::Write }
 }
 
-/// What every command may reach: the session's folders, devices, and in a composed root the system's folders.
+/// What every command may reach of the session's own. Devices, and what a composed root shows of the system, come with the
+/// class.
 fn shared(plan: &Plan, folders: &Folders) -> Vec<Grant> {
-    let mut grants = vec![
+    vec![
         Grant::required(&folders.work, written(plan.capsule.capabilities.filesystem.workdir_exec)),
         Grant::required(&folders.runtime, Access::Read),
         Grant::required(&folders.records, Access::Read),
-    ];
-    if plan.in_force.class < Class::Sealed {
-        grants.extend(FEW_DEVICES.map(|(device, access)| Grant::optional(device, access)));
-        return grants;
-    }
-    // A link of the host's leads to what is granted under its own name.
-    let is_folder = |path: &Path| fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir());
-    let trees = RUNTIME_TREE.iter().map(Path::new).filter(|tree| is_folder(tree));
-    grants.extend(trees.map(|tree| Grant::optional(tree, Access::Read)));
-    let readable = |path: &&str| if Path::new(path).is_dir() { Access::Read } else { Access::ReadFiles };
-    grants.extend(ETC.iter().map(|path| Grant::optional(path, readable(path))));
-    grants.extend(DEVICES.map(|(device, access)| Grant::optional(device, access)));
-    grants
+    ]
 }
 
 /// The grants of a closure. A program that commands could have written themselves is none of what is allowed, whatever its

@@ -18,10 +18,16 @@ use crate::Done;
 
 /// The kernel's Landlock version; `None` where there is none, or it was not enabled at boot.
 pub fn kernel_abi() -> Option<i32> {
+    version().ok()
+}
+
+/// The same, or why there is none: `ENOSYS` in a kernel without it, `EOPNOTSUPP` where it was not enabled.
+fn version() -> io::Result<i32> {
     const VERSION: libc::c_uint = 1;
     // SAFETY: with this flag the call reads nothing and makes nothing.
     let abi = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0_usize, VERSION) };
-    i32::try_from(abi).ok().filter(|abi| *abi > 0)
+    let abi = i32::try_from(crate::step::check(abi)?).unwrap_or_default();
+    if abi > 0 { Ok(abi) } else { Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)) }
 }
 
 /// Devices every confined process may use, and how.
@@ -53,7 +59,7 @@ pub struct Ungranted {
 /// Makes the ruleset of a kind of process. A path that is not there is left out, unless it is required.
 pub fn ruleset(process: ProcessKind, grants: &[Grant]) -> Result<OwnedFd, Ungranted> {
     let other = |error: io::Error| Ungranted { path: "the ruleset".into(), error };
-    let abi = kernel_abi().ok_or_else(|| other(io::Error::from_raw_os_error(libc::EOPNOTSUPP)))?;
+    let abi = version().map_err(other)?;
     let abi = ABI::from(abi);
     let handled = AccessFs::from_all(abi);
     let mut ruleset = begin(process, abi).map_err(|error| other(io::Error::other(error)))?;

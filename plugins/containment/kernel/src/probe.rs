@@ -103,7 +103,7 @@ fn try_landlock() -> Result<(), StepError> {
 
 fn enter_domain() -> Result<(), StepError> {
     let ruleset = landlock::ruleset(mur_plugin_api::ProcessKind::Worker, &[])
-        .map_err(|ungranted| StepError::new("making a ruleset", ungranted.error))?;
+        .map_err(|ungranted| StepError::new("landlock_create_ruleset", ungranted.error))?;
     process::no_new_privileges().map_err(|error| StepError::new("no_new_privs", error))?;
     landlock::restrict(ruleset.as_fd()).map_err(|error| StepError::new("landlock_restrict_self", error))?;
     // What is denied must be denied, or nothing was enforced.

@@ -37,20 +37,15 @@ impl Blocker {
     pub fn of_namespaces(error: &StepError) -> Self {
         let denied = matches!(error.errno(), libc::EPERM | libc::EACCES);
         let unprofiled = denied && userns_grant() == "withheld";
-        if error.step.starts_with("unshare(CLONE_NEWUSER") {
-            return match error.errno() {
-                _ if unprofiled => Self::AppArmorProfileMissing,
-                libc::ENOSPC | libc::EINVAL | libc::ENOSYS | libc::EUSERS => Self::KernelUnsupported,
-                _ => Self::NamespaceCreationDenied,
-            };
-        }
-        if error.step.starts_with("writing uid_map") {
-            return if unprofiled { Self::AppArmorProfileMissing } else { Self::IdMapDenied };
-        }
-        if error.step.starts_with("starting the creator") {
-            Self::ProbeUnavailable
-        } else {
-            Self::NetworkNamespaceUnavailable
+        let begins = |name: &str| error.step.starts_with(name);
+        match error.errno() {
+            _ if begins("starting the creator") => Self::ProbeUnavailable,
+            // It lets a program without a profile make the namespace, and gives it no right in it.
+            _ if unprofiled => Self::AppArmorProfileMissing,
+            _ if begins("unshare(") && is_absent(error) => Self::KernelUnsupported,
+            _ if begins("unshare(CLONE_NEWUSER") => Self::NamespaceCreationDenied,
+            _ if begins("writing uid_map") => Self::IdMapDenied,
+            _ => Self::NetworkNamespaceUnavailable,
         }
     }
 
@@ -59,6 +54,8 @@ impl Blocker {
         let begins = |names: &[&str]| names.iter().any(|name| error.step.starts_with(name));
         if begins(&[PROBE_ITSELF]) {
             Self::ProbeUnavailable
+        } else if begins(&["unshare("]) && is_absent(error) {
+            Self::KernelUnsupported
         } else if begins(&["joining"]) {
             Self::NetworkNamespaceUnavailable
         } else if begins(&["creating the old root", "pivot_root", "detaching"]) {
@@ -121,7 +118,9 @@ impl Blocker {
             Self::LandlockUnavailable => {
                 "use a kernel of 5.13 or later that has Landlock among its security modules (lsm=landlock,...)"
             }
-            Self::NetworkNamespaceUnavailable => "let mur make network and process namespaces on this host",
+            Self::NetworkNamespaceUnavailable => {
+                "run mur on the host itself, or start its container with --cap-add SYS_ADMIN --cap-add NET_ADMIN"
+            }
             Self::ProbeUnavailable => "relieve the limit on processes or memory that mur runs under, and try again",
         }
     }
@@ -134,9 +133,30 @@ impl Blocker {
             step: error.step.as_str().into(),
             errno: error.errno(),
             cause: this.cause().into(),
-            remedy: this.remedy().into(),
+            remedy: match limit_of(&error.step).filter(|_| this == Self::KernelUnsupported) {
+                Some(limit) => format!("raise user.{limit}, or use a kernel with CONFIG_USER_NS").into(),
+                None => this.remedy().into(),
+            },
         }
     }
+}
+
+/// Whether the kernel does not have a namespace to give, rather than refuse it to this process.
+fn is_absent(error: &StepError) -> bool {
+    matches!(error.errno(), libc::ENOSPC | libc::EINVAL | libc::ENOSYS | libc::EUSERS)
+}
+
+/// The switch that allows no namespace of a kind that a step makes.
+fn limit_of(step: &str) -> Option<&'static str> {
+    const LIMITS: [(&str, &str); 5] = [
+        ("CLONE_NEWUSER", "max_user_namespaces"),
+        ("CLONE_NEWNET", "max_net_namespaces"),
+        ("CLONE_NEWNS", "max_mnt_namespaces"),
+        ("CLONE_NEWIPC", "max_ipc_namespaces"),
+        ("CLONE_NEWPID", "max_pid_namespaces"),
+    ];
+    let made = LIMITS.into_iter().filter(|(kind, _)| step.contains(kind)).map(|(_, limit)| limit);
+    made.into_iter().find(|limit| word(&format!("/proc/sys/user/{limit}")).as_deref() == Some("0"))
 }
 
 /// How this host grants user namespaces to `mur`: `apparmor_absent`, `restriction_disabled_host_wide`,
