@@ -228,9 +228,18 @@ fn stored(capsule: &Capsule, dir: &Path, home: &MurmurHome, config: &Config, rep
 
 /// Where a session would keep what it makes, and how that is held from its commands.
 fn folders(capsule: &Capsule, in_force: Option<&InForce>, dir: &Path, home: &MurmurHome, report: &mut Report) {
-    let Some(in_force) = in_force else { return };
-    let io = IoStatus::default();
     let work_root = &resolve_through_existing(&dir.join("workdir"));
+    let Some(in_force) = in_force else {
+        // Which class there would be is not known; the fault is said.
+        let [runtime, records, tmp] = grants::folders(home, work_root);
+        for (heading, path) in
+            [("Runtime directory", runtime), ("Records directory", records), ("Temporary folder", tmp)]
+        {
+            report.block(heading, [format!("  path:      {}", path.display())]);
+        }
+        return;
+    };
+    let io = IoStatus::default();
     let object = grants::effective(&grants::Facts { capsule, in_force, home, work_root, closure: None, io: &io });
     for (heading, lines) in explain::folders(&object) {
         report.block(heading, lines);

@@ -14,7 +14,7 @@ use crate::containment::{Class, InForce};
 use crate::manifest::{Capsule, Role};
 use crate::paths::MurmurHome;
 
-pub use places::Mapping;
+pub use places::{Mapping, folders};
 
 /// The routes by which code reaches the host, in the order they are shown.
 const ROUTES: [&str; 6] = ["shell", "plan-shell-steps", "native-tools", "wasm-tools", "drivers", "hooks"];

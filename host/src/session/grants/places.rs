@@ -1,13 +1,13 @@
 //! The part of the effective grants that says how the session's folders are held from its commands: read from what the
 //! class installs, so that neither can say what the other does not do.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
 use super::Facts;
 use crate::containment::{Class, InForce};
-use crate::paths::resolve_through_existing;
+use crate::paths::{MurmurHome, resolve_through_existing};
 
 /// Stands for the session's id, which is not known beforehand.
 const SESSION: &str = "<session-id>";
@@ -50,11 +50,17 @@ impl Mapping {
     }
 }
 
+/// Runtime directory, records directory and folder for temporary files of a session to come.
+pub fn folders(home: &MurmurHome, work_root: &Path) -> [PathBuf; 3] {
+    let records = home.records_group(work_root).join(SESSION);
+    let tmp = records.join("tmp");
+    [home.sessions().join(SESSION).join("runtime"), records, tmp]
+}
+
 /// `io_max`, `filesystem_boundary` and the three folders.
 pub(super) fn places(facts: &Facts<'_>) -> Value {
     let in_force = facts.in_force;
-    let records = facts.home.records_group(facts.work_root).join(SESSION);
-    let runtime = facts.home.sessions().join(SESSION).join("runtime");
+    let [runtime, records, tmp] = folders(facts.home, facts.work_root);
     let restriction = match in_force.class {
         Class::Sealed => "absent",
         Class::Scoped => "enforced",
@@ -66,7 +72,7 @@ pub(super) fn places(facts: &Facts<'_>) -> Value {
         "filesystem_boundary": { "restriction": restriction, "not_protected": not_protected(facts) },
         "runtime_dir": held(&runtime, &facts.home.sessions()),
         "records_dir": held(&records, &facts.home.records()),
-        "temp_dir": temp_dir(&records.join("tmp"), Mapping::of(in_force, facts.work_root)),
+        "temp_dir": temp_dir(&tmp, Mapping::of(in_force, facts.work_root)),
     })
 }
 
