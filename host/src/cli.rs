@@ -1,5 +1,7 @@
 //! The commands: flags, printing and exit statuses. One file a command; no logic worth testing alone.
 
+use std::time::Duration;
+
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::diagnostics::{self, output};
@@ -82,12 +84,15 @@ pub fn command() -> clap::Command {
     Cli::command()
 }
 
-/// The status of a command whose work is done: 1 when stdout refused what it had to say.
+/// How long the last lines may take to be written where whoever reads standard error has stopped reading.
+const SETTLING: Duration = Duration::from_secs(2);
+
+/// The status of a command whose work is done: 1 in place of 0 when stdout refused what it had to say.
 fn ended(status: u8) -> u8 {
     match output::refusal() {
         Some(diagnostic) => {
             output::error(&diagnostic);
-            1
+            status.max(1)
         }
         None => status,
     }
@@ -107,14 +112,17 @@ pub fn main() -> u8 {
             return ended(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
-    // A session's refused lines are in its records' log, and its status is its own.
-    let keeps_status = matches!(cli.command, Command::Run(_));
-    match limits::require_open_files(limits::COMMAND, "mur").and_then(|()| cli.command.run()) {
-        Ok(status) if keeps_status => status,
+    // What is read of a session or a formation may not hold it up.
+    if matches!(cli.command, Command::Run(_)) {
+        output::behind::start();
+    }
+    let status = match limits::require_open_files(limits::COMMAND, "mur").and_then(|()| cli.command.run()) {
         Ok(status) => ended(status),
         Err(diagnostic) => {
             output::error(&diagnostic);
             1
         }
-    }
+    };
+    output::behind::settle(SETTLING);
+    status
 }

@@ -16,6 +16,7 @@ pub use report::Report;
 
 use surroundings::Surroundings;
 
+use crate::artifacts::project::holds as has;
 use crate::diagnostics::{Diagnostic, Result, codes};
 use crate::manifest;
 use crate::paths::MurmurHome;
@@ -56,7 +57,6 @@ pub fn check(cwd: &Path, bind: &str, home: Result<MurmurHome>, report: &mut Repo
 }
 
 fn subject(cwd: &Path) -> Result<Subject> {
-    let has = |dir: &Path, file: &str| dir.join(file).is_file();
     if has(cwd, rosters::FILE_NAME) && !has(cwd, manifest::FILE_NAME) {
         return Ok(Subject::Formation(cwd.to_owned()));
     }

@@ -8,7 +8,7 @@ pub mod records;
 mod side;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
@@ -35,11 +35,17 @@ pub struct Trace(Arc<Inner>);
 
 struct Inner {
     session: SessionId,
-    main: Mutex<Box<dyn Sink>>,
+    main: Mutex<Main>,
     side: Vec<SideSink>,
     root: OnceLock<EventId>,
     totals: Mutex<Totals>,
     written: AtomicU64,
+}
+
+/// The required sink, and whether the session's last line is written.
+struct Main {
+    sink: Box<dyn Sink>,
+    sealed: bool,
 }
 
 /// What `session_end` sums up, counted as the lines are written.
@@ -73,7 +79,7 @@ impl Trace {
         let side = side.into_iter().map(SideSink::start).collect();
         Self(Arc::new(Inner {
             session,
-            main: Mutex::new(main),
+            main: Mutex::new(Main { sink: main, sealed: false }),
             side,
             root: OnceLock::new(),
             totals: Mutex::new(Totals::default()),
@@ -81,31 +87,12 @@ impl Trace {
         }))
     }
 
-    /// Appends one line and returns its id. Without a parent the line hangs off `session_start`.
+    /// Appends one line and returns its id. Without a parent the line hangs off `session_start`. What comes after
+    /// `session_end` is not written: whoever was slower than the session's end has nobody to tell.
     ///
     /// An error means the required sink refused: the session has to end with it (`E-RUN-007`).
     pub fn record(&self, event_type: &str, parent: Option<&EventId>, payload: impl Serialize) -> Result<EventId> {
-        let inner = &*self.0;
-        let id = EventId::mint();
-        let frame = Frame {
-            event_type,
-            event_id: &id,
-            parent_id: parent.or(inner.root.get()),
-            session_id: &inner.session,
-            timestamp: unix_ms(),
-        };
-        let payload = to_json(event_type, &payload)?;
-        let line = Bytes::from(splice(&to_json(event_type, &frame)?, &payload, event_type)?);
-        {
-            let mut main = inner.main.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            main.write(std::slice::from_ref(&line)).map_err(|fault| lost(event_type, &fault))?;
-        }
-        inner.written.fetch_add(1, Ordering::Relaxed);
-        inner.count(event_type, &payload);
-        for sink in &inner.side {
-            sink.offer(&line);
-        }
-        Ok(id)
+        self.0.append(&mut self.0.main(), event_type, parent, payload)
     }
 
     /// Appends a typed record; see [`Trace::record`].
@@ -146,7 +133,7 @@ impl Trace {
 
     /// The sums so far.
     pub fn totals(&self) -> Totals {
-        *self.0.totals.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        *self.0.totals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Lines written so far.
@@ -156,47 +143,83 @@ impl Trace {
 
     /// Hands everything the required sink holds to the operating system.
     pub fn flush(&self) -> Result<()> {
-        self.0.main.lock().unwrap_or_else(std::sync::PoisonError::into_inner).flush(FLUSH_LIMIT)
+        self.0.main().sink.flush(FLUSH_LIMIT)
     }
 
-    /// Appends what the best-effort sinks lost, then `session_end`, the last line of the session.
+    /// Appends what the best-effort sinks lost, then `session_end`, the last line of the session: no other comes between
+    /// or after. A session that has ended does not end again.
     pub fn end(&self, duration_ms: u64, exit_status: &str) -> Result<()> {
-        for sink in &self.0.side {
+        let inner = &*self.0;
+        let mut main = inner.main();
+        for sink in &inner.side {
             let lost = sink.lost();
             if lost > 0 {
-                self.write(None, &records::SinkDropped { sink: sink.name().to_owned(), dropped: lost })?;
+                let record = records::SinkDropped { sink: sink.name().to_owned(), dropped: lost };
+                inner.append(&mut main, records::SinkDropped::TYPE, None, &record)?;
             }
         }
         let totals = self.totals();
-        self.write(
-            None,
-            &records::SessionEnd {
-                total_turns: totals.turns,
-                total_input_tokens: totals.input_tokens,
-                total_output_tokens: totals.output_tokens,
-                total_tool_calls: totals.tool_calls,
-                total_shell_calls: totals.shell_calls,
-                duration_ms,
-                exit_status: exit_status.to_owned(),
-            },
-        )?;
-        self.flush()
+        let record = records::SessionEnd {
+            total_turns: totals.turns,
+            total_input_tokens: totals.input_tokens,
+            total_output_tokens: totals.output_tokens,
+            total_tool_calls: totals.tool_calls,
+            total_shell_calls: totals.shell_calls,
+            duration_ms,
+            exit_status: exit_status.to_owned(),
+        };
+        inner.append(&mut main, records::SessionEnd::TYPE, None, &record)?;
+        main.sealed = true;
+        main.sink.flush(FLUSH_LIMIT)
     }
 
     /// Closes every sink; the best-effort ones get [`side::DRAIN_LIMIT`] together to finish what they hold.
     pub fn close(&self) {
         {
-            let mut main = self.0.main.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            let _ = main.flush(FLUSH_LIMIT);
-            let _ = main.close();
+            let mut main = self.0.main();
+            let _ = main.sink.flush(FLUSH_LIMIT);
+            let _ = main.sink.close();
         }
         side::close_all(&self.0.side);
     }
 }
 
 impl Inner {
+    fn main(&self) -> MutexGuard<'_, Main> {
+        self.main.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn append(
+        &self,
+        main: &mut Main,
+        event_type: &str,
+        parent: Option<&EventId>,
+        payload: impl Serialize,
+    ) -> Result<EventId> {
+        let id = EventId::mint();
+        if main.sealed {
+            return Ok(id);
+        }
+        let frame = Frame {
+            event_type,
+            event_id: &id,
+            parent_id: parent.or(self.root.get()),
+            session_id: &self.session,
+            timestamp: unix_ms(),
+        };
+        let payload = to_json(event_type, &payload)?;
+        let line = Bytes::from(splice(&to_json(event_type, &frame)?, &payload, event_type)?);
+        main.sink.write(std::slice::from_ref(&line)).map_err(|fault| lost(event_type, &fault))?;
+        self.written.fetch_add(1, Ordering::Relaxed);
+        self.count(event_type, &payload);
+        for sink in &self.side {
+            sink.offer(&line);
+        }
+        Ok(id)
+    }
+
     fn count(&self, event_type: &str, payload: &[u8]) {
-        let mut totals = self.totals.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut totals = self.totals.lock().unwrap_or_else(PoisonError::into_inner);
         match event_type {
             "tool_call" => totals.tool_calls += 1,
             "shell" | "shell_detached" => totals.shell_calls += 1,
@@ -379,6 +402,34 @@ mod tests {
         assert_eq!(end["total_output_tokens"], 8);
         assert_eq!(end["total_tool_calls"], 1);
         assert_eq!(end["exit_status"], "ok");
+    }
+
+    #[test]
+    fn nothing_follows_the_session_end_whoever_writes_meanwhile() {
+        let side = Kept::default();
+        let kept = Kept::default();
+        let trace = Trace::new(SessionId::mint(), Box::new(kept.clone()), vec![Box::new(side.clone())]);
+        let writers: Vec<_> = (0..4)
+            .map(|_| {
+                let trace = trace.clone();
+                std::thread::spawn(move || {
+                    for _ in 0..200 {
+                        trace.record("tool_call", None, json!({})).unwrap();
+                    }
+                })
+            })
+            .collect();
+        trace.end(1, "ok").unwrap();
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        trace.end(2, "failed").unwrap();
+        trace.close();
+        let lines = kept.lines();
+        let end = lines.last().unwrap();
+        assert_eq!((&end["event_type"], &end["exit_status"]), (&json!("session_end"), &json!("ok")));
+        // It counts exactly what was written before it.
+        assert_eq!(end["total_tool_calls"], lines.len() - 1);
+        assert_eq!(trace.written(), lines.len() as u64);
+        assert!(side.lines().iter().rev().skip(1).all(|line| line["event_type"] != "session_end"));
     }
 
     #[test]

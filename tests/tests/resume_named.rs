@@ -227,20 +227,36 @@ fn a_context_without_a_record_cannot_be_resumed_and_the_hint_says_what_can() {
 
 #[test]
 fn a_record_that_is_no_file_of_its_own_or_too_long_is_not_read() {
-    type Spoil = fn(&Path);
-    let rows: [(&str, Spoil); 3] = [
-        ("a link", |kept| {
-            let elsewhere = kept.with_file_name("moved.jsonl");
-            fs::rename(kept, &elsewhere).expect("a move");
-            std::os::unix::fs::symlink(&elsewhere, kept).expect("a link");
-        }),
-        ("a folder", |kept| {
-            fs::remove_file(kept).expect("it is ours");
-            fs::create_dir(kept).expect("a folder");
-        }),
-        ("65 MiB", |kept| {
-            fs::OpenOptions::new().write(true).open(kept).expect("a file").set_len(65 << 20).expect("a long file");
-        }),
+    let away = |path: &Path| {
+        let elsewhere = path.with_file_name("away");
+        fs::rename(path, &elsewhere).expect("a move");
+        std::os::unix::fs::symlink(&elsewhere, path).expect("a link");
+    };
+    let rows: [(&str, Box<dyn Fn(&Path)>); 6] = [
+        ("a linked context", Box::new(move |kept| away(kept.parent().expect("a folder")))),
+        ("a linked store", Box::new(move |kept| away(kept.ancestors().nth(2).expect("a folder")))),
+        ("another user's", Box::new(|kept| std::os::unix::fs::chown(kept, Some(65534), None).expect("root runs this"))),
+        (
+            "a link",
+            Box::new(|kept| {
+                let elsewhere = kept.with_file_name("moved.jsonl");
+                fs::rename(kept, &elsewhere).expect("a move");
+                std::os::unix::fs::symlink(&elsewhere, kept).expect("a link");
+            }),
+        ),
+        (
+            "a folder",
+            Box::new(|kept| {
+                fs::remove_file(kept).expect("it is ours");
+                fs::create_dir(kept).expect("a folder");
+            }),
+        ),
+        (
+            "65 MiB",
+            Box::new(|kept| {
+                fs::OpenOptions::new().write(true).open(kept).expect("a file").set_len(65 << 20).expect("a long file");
+            }),
+        ),
     ];
     for (what, spoil) in rows {
         let world = project(&witness());
@@ -253,6 +269,46 @@ fn a_record_that_is_no_file_of_its_own_or_too_long_is_not_read() {
         assert!(done.stderr.contains(&kept.display().to_string()), "{what}: {}", done.stderr);
         assert_eq!(world.files(), before, "{what}");
     }
+}
+
+#[test]
+fn a_linked_context_is_not_written_through_and_the_task_goes_on() {
+    let world = project(&witness());
+    ok(&world.mur(["run", "--task", "alpha"]).run());
+    let kept = record(&world, "witness");
+    let context = kept.parent().expect("a folder");
+    let elsewhere = context.with_file_name("away");
+    fs::rename(context, &elsewhere).expect("a move");
+    std::os::unix::fs::symlink(&elsewhere, context).expect("a link");
+    let before = fs::read(elsewhere.join("conversation.jsonl")).expect("a record");
+    let id = context.file_name().expect("a name");
+    let done = world.mur(["run", "--task", "beta", "--context"]).arg(id).run();
+    ok(&done);
+    assert!(done.stderr.contains("cannot be written"), "{}", done.stderr);
+    assert_eq!(fs::read(elsewhere.join("conversation.jsonl")).expect("a record"), before);
+}
+
+#[test]
+fn a_session_whose_trace_is_another_users_or_behind_a_link_is_not_resumed() {
+    let world = project(&witness());
+    ok(&world.mur(["run", "--task", "alpha"]).run());
+    let dir = newest(&world).directory().to_path_buf();
+    let trace = dir.join("trace.jsonl");
+    let before = contents(&world);
+    std::os::unix::fs::chown(&trace, Some(65534), None).expect("root runs this");
+    for address in [trace.as_path(), Path::new("@1")] {
+        let done = world.mur(["run", "--task", "x", "--resume"]).arg(address).run();
+        done.refused("E-IO-003");
+        assert!(done.stderr.contains("it belongs to another user (uid 65534)"), "{}", done.stderr);
+    }
+    std::os::unix::fs::chown(&trace, Some(0), None).expect("root runs this");
+    assert_eq!(contents(&world), before);
+    let elsewhere = world.home().join("elsewhere");
+    fs::rename(&dir, &elsewhere).expect("a move");
+    std::os::unix::fs::symlink(&elsewhere, &dir).expect("a link");
+    let done = world.mur(["run", "--task", "x", "--resume", "@1"]).run();
+    done.refused("E-IO-003");
+    assert!(done.stderr.contains("a link stands on the path"), "{}", done.stderr);
 }
 
 #[test]

@@ -6,9 +6,13 @@ use crate::diagnostics::{Diagnostic, Result, codes};
 
 /// The project at or above a directory, if there is one.
 pub fn find_root(from: &Path) -> Option<PathBuf> {
-    from.ancestors()
-        .find(|dir| dir.join("murmur.yaml").is_file() || dir.join("roster.yaml").is_file())
-        .map(Path::to_owned)
+    from.ancestors().find(|dir| holds(dir, "murmur.yaml") || holds(dir, "roster.yaml")).map(Path::to_owned)
+}
+
+/// Whether anything stands in a directory under that name: what is no regular file is refused by whoever reads it, and is
+/// not as if it were not there.
+pub fn holds(dir: &Path, file: &str) -> bool {
+    dir.join(file).symlink_metadata().is_ok()
 }
 
 /// The project at or above the current directory, if there is one.

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use crate::artifacts::install::{Fetched, Installer, Reference, Target, no_releases};
+use crate::artifacts::project::holds;
 use crate::artifacts::{ArtifactName, Stores, Version};
 use crate::cli::Outcome;
 use crate::config::Config;
@@ -86,7 +87,7 @@ fn all_platforms(reference: Option<Reference>) -> Outcome {
 /// The artifacts of the project's manifest that come from stores.
 fn declared(project: &Path) -> Result<Vec<(ArtifactName, Version)>> {
     let path = project.join("murmur.yaml");
-    if !path.is_file() {
+    if !holds(project, "murmur.yaml") {
         return Err(Diagnostic::new(codes::E_IO_001, format!("no murmur.yaml in {}", project.display()))
             .hint("a formation directory has nothing to install by itself: install its members' .mur.zip files"));
     }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::Subcommand;
 use serde_json::{Value, json};
 
+use crate::artifacts::project::holds;
 use crate::cli::Outcome;
 use crate::diagnostics::{Diagnostic, Result, codes, output};
 use crate::ids::{FormationId, SessionId};
@@ -101,7 +102,7 @@ impl Root {
     /// project itself, which is where its entry member works.
     fn group(&self, home: &MurmurHome) -> Group {
         let group = Group::of(home, self.workdir.as_deref().unwrap_or(Path::new(WORKDIR)));
-        let in_a_project = self.workdir.is_none() && Path::new(roster::FILE_NAME).is_file();
+        let in_a_project = self.workdir.is_none() && holds(Path::new("."), roster::FILE_NAME);
         if in_a_project && group.sessions().is_empty() { Group::of(home, Path::new(".")) } else { group }
     }
 }

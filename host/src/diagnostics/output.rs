@@ -1,5 +1,7 @@
 //! The only place that writes to stdout and stderr: a closed stream never changes what a run does.
 
+pub mod behind;
+
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
@@ -32,9 +34,22 @@ pub fn log(line: &str) {
 /// Writes one line of talk to stderr in a single write; to the fallback file when stderr refuses it. What it quotes
 /// from outside cannot command the terminal.
 pub fn stderr_line(line: &str) {
-    let whole = format!("{}\n", shown(line));
+    if let Err(Some(whole)) = behind::offer(format!("{}\n", shown(line)), None) {
+        write_line(&whole);
+    }
+}
+
+/// The same for a line of somebody else's, of whom there may be many: waits while too many of them are not yet written.
+pub async fn relayed_line(line: &str) {
+    let permit = behind::room().await;
+    if let Err(Some(whole)) = behind::offer(format!("{}\n", shown(line)), permit) {
+        write_line(&whole);
+    }
+}
+
+fn write_line(whole: &str) {
     if io::stderr().write_all(whole.as_bytes()).is_err() {
-        log(line);
+        log(whole.trim_end_matches('\n'));
     }
 }
 

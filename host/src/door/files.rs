@@ -287,7 +287,9 @@ fn refused(refusal: &Refusal) -> Refused {
         Refusal::Io(error) => return io_error(error),
         Refusal::InvalidComponent => (StatusCode::FORBIDDEN, "outside_root"),
         Refusal::Symlink => (StatusCode::FORBIDDEN, "symlink_refused"),
-        Refusal::HardLink | Refusal::NotARegularFile => (StatusCode::FORBIDDEN, "not_a_regular_file"),
+        Refusal::HardLink | Refusal::NotARegularFile | Refusal::Foreign(_) => {
+            (StatusCode::FORBIDDEN, "not_a_regular_file")
+        }
         Refusal::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
     };
     let message = match refusal {

@@ -98,7 +98,7 @@ impl Lines {
 pub async fn relay(member: String, mut lines: Lines, last: LastLines) {
     while let Some(line) = lines.next().await {
         last.push(&line);
-        output::stderr_line(&format!("[{member}] {line}"));
+        output::relayed_line(&format!("[{member}] {line}")).await;
     }
 }
 

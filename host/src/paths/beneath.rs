@@ -28,6 +28,8 @@ pub enum Refusal {
     HardLink,
     /// Not a regular file, or a directory is missing where one must be.
     NotARegularFile,
+    /// The file belongs to another user, whose id this is.
+    Foreign(u32),
     /// The file is larger than the caller takes.
     TooLarge(u64),
     /// Anything else.
@@ -41,7 +43,7 @@ impl Refusal {
             Self::InvalidComponent => "invalid_component",
             Self::Symlink => "symlink",
             Self::HardLink => "hard_link",
-            Self::NotARegularFile | Self::TooLarge(_) | Self::Io(_) => "not_a_regular_file",
+            Self::NotARegularFile | Self::Foreign(_) | Self::TooLarge(_) | Self::Io(_) => "not_a_regular_file",
         }
     }
 }
@@ -53,6 +55,7 @@ impl fmt::Display for Refusal {
             Self::Symlink => f.write_str("a link stands on the path"),
             Self::HardLink => f.write_str("it is a hard link: the file has another name elsewhere"),
             Self::NotARegularFile => f.write_str("it is not a regular file"),
+            Self::Foreign(user) => write!(f, "it belongs to another user (uid {user})"),
             Self::TooLarge(max) => write!(f, "it is larger than {max} bytes"),
             Self::Io(error) => write!(f, "{error}"),
         }
@@ -74,6 +77,32 @@ pub fn open(root: &Path, relative: &Path) -> Result<File, Refusal> {
         return Err(Refusal::HardLink);
     }
     Ok(file)
+}
+
+/// Opens a record of ours beneath `root`, with flags of one's own; it is made at mode 0600 where the flags say so. One that
+/// belongs to another user, root aside, is refused: who may have written it is not known.
+pub fn open_record(root: &Path, relative: &Path, flags: OFlag) -> Result<File, Refusal> {
+    check(relative)?;
+    let flags = flags | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW | OFlag::O_NOCTTY;
+    let mode = if flags.contains(OFlag::O_CREAT) { Mode::S_IRUSR | Mode::S_IWUSR } else { Mode::empty() };
+    let file = File::from(resolve(&directory(root)?, relative, flags, mode)?);
+    let meta = file.metadata().map_err(Refusal::Io)?;
+    if !meta.is_file() {
+        return Err(Refusal::NotARegularFile);
+    }
+    if meta.uid() != 0 && meta.uid() != nix::unistd::geteuid().as_raw() {
+        return Err(Refusal::Foreign(meta.uid()));
+    }
+    Ok(file)
+}
+
+impl From<Refusal> for io::Error {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Io(error) => error,
+            other => Self::other(other.to_string()),
+        }
+    }
 }
 
 /// Opens a folder beneath `root` for listing.

@@ -8,6 +8,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use super::order::NEVER_FROM_HOST;
+use crate::artifacts::project::find_root;
 use crate::diagnostics::{Diagnostic, Place, Result, codes};
 use crate::egress::Variable;
 
@@ -66,9 +67,7 @@ impl HostEnvironment {
 
 /// The file beside the nearest `murmur.yaml` or `roster.yaml` at or above a directory.
 fn env_file_near(project: &Path) -> Option<PathBuf> {
-    let root =
-        project.ancestors().find(|dir| dir.join("murmur.yaml").is_file() || dir.join("roster.yaml").is_file())?;
-    let path = root.join(".env");
+    let path = find_root(project)?.join(".env");
     path.is_file().then_some(path)
 }
 

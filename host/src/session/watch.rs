@@ -25,6 +25,9 @@ use crate::trace::records::{DeadlineReached, FormationEnded, SpawnerEnded};
 /// How long a session that is to be dropped where it is may take to undo what it made; then the process exits.
 const UNDO: Duration = Duration::from_secs(2);
 
+/// How long a session that is left by force waits for its last lines to be written.
+const LAST_LINES: Duration = Duration::from_millis(200);
+
 /// Stack of the watcher's thread: it writes records and wakes whoever waits.
 const STACK: usize = 1 << 20;
 
@@ -290,6 +293,7 @@ fn watch(runtime: &Runtime, end: &End, signals: Signals, lifelines: Lifelines) {
     let leaving = runtime.block_on(forced(end, signals, lifelines));
     // Normally the session's own thread leaves long before.
     std::thread::park_timeout(UNDO);
+    output::behind::settle(LAST_LINES);
     std::process::exit(i32::from(leaving.exit()));
 }
 

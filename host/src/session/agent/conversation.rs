@@ -6,11 +6,11 @@
 //! A context is its first caller's. Naming it is no right to it: a member or credential that names another's context
 //! begins anew, and neither reads nor adds to what is kept. The operator reaches all.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use nix::fcntl::OFlag;
 use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -19,7 +19,7 @@ use super::wire::Message;
 use crate::diagnostics::output;
 use crate::ids::{ContextId, MessageId};
 use crate::manifest::Capsule;
-use crate::paths::{MurmurHome, make_private, regular};
+use crate::paths::{MurmurHome, beneath, make_private};
 use crate::trace::unix_ms;
 
 /// A longer record is not loaded: no model takes that much.
@@ -34,6 +34,8 @@ const MAX_HEADER: usize = 4096;
 
 /// The record of one context, opened when the first message joins.
 pub struct Conversation {
+    /// `~/.murmur/conversations`: below it no link is followed.
+    root: PathBuf,
     path: PathBuf,
     capsule: String,
     /// Whose task it is; `None` for the operator.
@@ -56,8 +58,9 @@ impl Conversation {
         let store = capsule.context.record_store.as_deref().unwrap_or(&capsule.name);
         // A name that is no path segment names no folder; a declared store was checked at launch.
         let store = ContextId::parse(store)?;
-        let path = home.conversations().join(store.as_str()).join(context.as_str()).join("conversation.jsonl");
-        Some(Self { path, capsule: capsule.name.clone(), owner, file: State::Closed })
+        let root = home.conversations();
+        let path = root.join(store.as_str()).join(context.as_str()).join("conversation.jsonl");
+        Some(Self { root, path, capsule: capsule.name.clone(), owner, file: State::Closed })
     }
 
     /// Where it lies.
@@ -68,7 +71,7 @@ impl Conversation {
     /// The messages of earlier tasks, as every provider accepts them.
     pub fn load(&self) -> io::Result<Recorded> {
         let mut text = Vec::new();
-        match open(&self.path, OpenOptions::new().read(true)) {
+        match self.open(OFlag::O_RDONLY) {
             Ok(file) => file.take(LOAD_MAX + 1).read_to_end(&mut text)?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Recorded::default()),
             Err(error) => return Err(error),
@@ -114,9 +117,14 @@ impl Conversation {
         file.write_all(format!("{}\n", message.record_line()).as_bytes())
     }
 
+    fn open(&self, flags: OFlag) -> io::Result<File> {
+        let relative = self.path.strip_prefix(&self.root).unwrap_or(&self.path);
+        Ok(beneath::open_record(&self.root, relative, flags)?)
+    }
+
     fn open_to_append(&self) -> io::Result<File> {
         make_private(self.path.parent().unwrap_or(Path::new("/")))?;
-        let mut file = open(&self.path, OpenOptions::new().read(true).append(true).create(true).mode(0o600))?;
+        let mut file = self.open(OFlag::O_RDWR | OFlag::O_APPEND | OFlag::O_CREAT)?;
         let length = file.metadata()?.len();
         if length == 0 {
             let mut header = json!({"type": "murmur.record", "capsule": self.capsule, "created_ms": unix_ms()});
@@ -132,10 +140,6 @@ impl Conversation {
         }
         Ok(file)
     }
-}
-
-fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
-    regular::open_with(path, options, libc::O_NOFOLLOW)
 }
 
 /// As much of a record as its header takes.

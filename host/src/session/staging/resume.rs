@@ -1,16 +1,21 @@
 //! `--resume`: the recorded conversation a launch goes on with. Of the earlier session only its trace is read, to learn
 //! which conversation that was: nothing else of it, and nothing of a formation it belonged to, comes back.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+
+use nix::fcntl::OFlag;
+use nix::unistd::geteuid;
 
 use super::unserved;
 use crate::diagnostics::{Diagnostic, Result, codes};
 use crate::ids::{ContextId, SessionId};
 use crate::manifest::Capsule;
-use crate::paths::{MurmurHome, shell_word};
+use crate::paths::beneath::{self, Refusal};
+use crate::paths::{MurmurHome, regular, shell_word};
 use crate::records::read::Trace;
 use crate::records::read::text::plural;
-use crate::records::recorded::Group;
+use crate::records::recorded::{Group, is_path};
 use crate::records::running::{self, Process};
 use crate::session::agent::conversation::{Conversation, Recorded};
 use crate::session::request::Resume;
@@ -38,6 +43,7 @@ impl Resumed {
     pub fn find(home: &MurmurHome, resume: &Resume, root: &Path) -> Result<Self> {
         let group = Group::of(home, root);
         let path = group.trace_of(&resume.address).map_err(|fault| fault.prefixed("--resume: "))?;
+        own(&path, home, is_path(&resume.address))?;
         let trace = Trace::read(&path)?;
         let start = trace.start()?;
         let session = start["session_id"].as_str().and_then(SessionId::parse).ok_or_else(|| {
@@ -107,6 +113,28 @@ impl Resumed {
         let records = running::list(home).map(|listing| listing.records).unwrap_or_default();
         let own = records.iter().find(|record| record.session_id == self.session);
         own.is_some_and(|record| !matches!(record.process(), Process::Gone(_)))
+    }
+}
+
+/// Whether a trace is one that this user's sessions wrote. Below the records no link is followed; a path is taken as it is
+/// given. A trace of somebody else's could name any context of ours.
+fn own(path: &Path, home: &MurmurHome, given: bool) -> Result<()> {
+    let root = home.records();
+    let opened = match path.strip_prefix(&root).ok().filter(|_| !given) {
+        Some(relative) => beneath::open_record(&root, relative, OFlag::O_RDONLY),
+        None => match regular::open(path).and_then(|file| file.metadata()) {
+            Ok(meta) if meta.uid() != 0 && meta.uid() != geteuid().as_raw() => Err(Refusal::Foreign(meta.uid())),
+            // What else is wrong with it is said by whoever reads it.
+            _ => return Ok(()),
+        },
+    };
+    match opened {
+        Err(refusal @ (Refusal::Foreign(_) | Refusal::Symlink | Refusal::NotARegularFile)) => {
+            let message = format!("--resume: {} is not read: {refusal}", path.display());
+            let hint = "nothing was started; only what your own sessions recorded can be gone on with";
+            Err(Diagnostic::new(codes::E_IO_003, message).hint(hint))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -8,6 +8,7 @@ use mur_plugin_api::{Class, IoHeld, IoStatus};
 
 use super::{Part, Resumed, WorkPlace, class_of, commands, enclosure, folders};
 use crate::artifacts::name::how_to_get;
+use crate::artifacts::project::find_root;
 use crate::artifacts::store::{Stores, Verified};
 use crate::artifacts::{ArtifactName, Digest, Lock, Version};
 use crate::config::Config;
@@ -212,10 +213,7 @@ fn project_of(request: &RunRequest, current: &Path) -> Option<PathBuf> {
             Some(resolve_through_existing(dir))
         }
         Source::Capsule { store_root: Some(root), .. } => Some(resolve_through_existing(root)),
-        Source::Capsule { store_root: None, .. } => current
-            .ancestors()
-            .find(|dir| dir.join(manifest::FILE_NAME).is_file() || dir.join("roster.yaml").is_file())
-            .map(Path::to_path_buf),
+        Source::Capsule { store_root: None, .. } => find_root(current),
     }
 }
 

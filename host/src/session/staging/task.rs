@@ -1,13 +1,15 @@
 //! The launch's own text.
 
 use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::{self, FileType};
 use std::io::Read as _;
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
 use super::WorkPlace;
 use crate::diagnostics::{Diagnostic, Result, codes, output};
 use crate::paths::beneath::{self, Refusal};
+use crate::paths::regular;
 
 /// Most bytes of a task.
 pub const MAX_TASK: u64 = 16 << 20;
@@ -27,28 +29,44 @@ pub fn of_launch(flag: Option<&OsStr>, place: &WorkPlace, member: bool) -> Resul
 /// An existing file's content, else the text itself.
 fn from_flag(value: &OsStr) -> Result<Vec<u8>> {
     let path = Path::new(value);
-    // A text too long or too odd to be a path is not the path of a file.
-    if !path.is_file() {
-        if value.to_str().is_some_and(looks_like_a_path) && !path.exists() {
-            let shown = value.to_string_lossy();
-            output::stderr_line(&format!(
-                "[capsule-runtime] note: --task: no file '{shown}' is here; taken as the task's text"
-            ));
-        }
-        return value
-            .to_str()
-            .map(|text| text.as_bytes().to_vec())
-            .ok_or_else(|| Diagnostic::new(codes::E_IO_003, "--task is neither a file that is there nor UTF-8 text"));
-    }
     let refused = |why: &dyn std::fmt::Display| {
         Diagnostic::new(codes::E_IO_003, format!("--task: {} cannot be read: {why}", path.display()))
     };
+    // A text too long or too odd to be a path is not the path of a file. A folder's name may well be a text.
+    let kind = match fs::metadata(path) {
+        Ok(meta) if !meta.is_dir() => meta.file_type(),
+        _ => return as_text(value),
+    };
+    if !kind.is_file() {
+        let hint = "name a regular file, or give the text itself: --task \"$(cat ...)\"";
+        return Err(refused(&format!("it is {}, not a regular file", kind_of(kind))).hint(hint));
+    }
     let mut bytes = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(MAX_TASK + 1).read_to_end(&mut bytes));
+    let read = regular::open(path).and_then(|file| file.take(MAX_TASK + 1).read_to_end(&mut bytes));
     match read {
         Ok(read) if read as u64 > MAX_TASK => Err(refused(&format!("it is larger than {MAX_TASK} bytes"))),
         Ok(_) => Ok(bytes),
         Err(error) => Err(refused(&error)),
+    }
+}
+
+fn as_text(value: &OsStr) -> Result<Vec<u8>> {
+    let text = value
+        .to_str()
+        .ok_or_else(|| Diagnostic::new(codes::E_IO_003, "--task is neither a file that is there nor UTF-8 text"))?;
+    if looks_like_a_path(text) && !Path::new(value).exists() {
+        output::stderr_line(&format!(
+            "[capsule-runtime] note: --task: no file '{text}' is here; taken as the task's text"
+        ));
+    }
+    Ok(text.as_bytes().to_vec())
+}
+
+fn kind_of(kind: FileType) -> &'static str {
+    match kind {
+        kind if kind.is_fifo() => "a pipe",
+        kind if kind.is_socket() => "a socket",
+        _ => "a device",
     }
 }
 
@@ -77,9 +95,29 @@ fn imported(work: &Path) -> Result<Option<Vec<u8>>> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
+
+    #[test]
+    fn what_is_neither_text_nor_a_regular_file_is_refused_and_never_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = WorkPlace::Under(dir.path().into());
+        let (pipe, socket) = (dir.path().join("pipe"), dir.path().join("socket"));
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let _listening = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        std::os::unix::fs::symlink(&pipe, dir.path().join("link")).unwrap();
+        for (path, kind) in [
+            (pipe.as_path(), "a pipe"),
+            (dir.path().join("link").as_path(), "a pipe"),
+            (socket.as_path(), "a socket"),
+            (Path::new("/dev/zero"), "a device"),
+            (Path::new("/dev/null"), "a device"),
+        ] {
+            let refusal = of_launch(Some(path.as_os_str()), &place, false).unwrap_err();
+            assert_eq!(refusal.code(), codes::E_IO_003);
+            let wanted = format!("--task: {} cannot be read: it is {kind}, not a regular file", path.display());
+            assert_eq!(refusal.message(), wanted);
+        }
+    }
 
     #[test]
     fn a_task_is_a_file_when_there_is_one_and_text_otherwise() {
