@@ -2,6 +2,7 @@
 
 pub mod closure;
 pub mod commands;
+mod delegation;
 pub mod enclosure;
 pub mod enter;
 pub mod helper;

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use mur_plugin_api::{BackendObject, Class, EnclosureObject, PluginError};
 
+use super::delegation;
 use super::message::{Answer, Ask, DESCRIPTOR, Report, receive, send};
 use crate::diagnostics::output;
 use crate::process::fds;
@@ -67,6 +68,11 @@ impl Helper {
     fn answer(&mut self, ask: Ask, handed: Vec<OwnedFd>) -> Result<(Answer, Vec<OwnedFd>), String> {
         let done = |answer| Ok((answer, Vec::new()));
         match ask {
+            Ask::Delegate(buses) => {
+                // Refused or unheard, the scope is made where this process stands.
+                let _ = delegation::ask(&buses);
+                done(Answer::Done)
+            }
             Ask::Load(class) => {
                 let library = handed.into_iter().next().ok_or("a library was announced and did not come")?;
                 self.backends.insert(class, crate::plugins::load_backend(library)?);

@@ -10,6 +10,7 @@ use mur_plugin_api::{Class, EnclosureRequest, IoStatus, ProfileRequest, ScopeEve
 use nix::sys::signal::Signal;
 
 use super::commands::CommandProfile;
+use super::delegation;
 use super::message::{Answer, Ask, DESCRIPTOR, Report, receive, send};
 use crate::process::{Pidfd, Spawn, Stream, fds};
 
@@ -61,7 +62,13 @@ impl Helper {
             .spawn()?;
         let socket = UnixStream::from(ours);
         socket.set_read_timeout(Some(ANSWER))?;
-        Ok(Self { socket: Mutex::new(Some(socket)), pidfd: Arc::new(child.pidfd), stderr: child.stderr })
+        let helper = Self { socket: Mutex::new(Some(socket)), pidfd: Arc::new(child.pidfd), stderr: child.stderr };
+        let buses = delegation::addresses();
+        if !buses.is_empty() {
+            // Before anything else, so that it is where the session's scope is made. A helper that is gone says so later.
+            let _ = helper.ask(&Ask::Delegate(buses), &[]);
+        }
+        Ok(helper)
     }
 
     /// The helper's process.

@@ -19,6 +19,8 @@ const MAX_FRAME: usize = 4 << 20;
 /// What a session asks.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Ask {
+    /// Ask one of these buses for a scope that is ours to divide. Done either way.
+    Delegate(Vec<String>),
     /// Take the library of a class, which comes as a descriptor.
     Load(#[serde(with = "class")] Class),
     /// Try what the host can back of a class.
