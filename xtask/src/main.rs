@@ -1,4 +1,4 @@
-//! The project's only build script: `cargo xtask demo | test | bench | soak | dist | guests | fuzz`.
+//! The project's only build script: `cargo xtask demo | test | bench | soak | kernels | dist | guests | fuzz`.
 //!
 //! Each command does all of its own set-up, and says what it finds, installs and builds.
 
@@ -10,6 +10,7 @@ mod demo;
 mod dist;
 mod fuzz;
 mod guests;
+mod kernels;
 mod packages;
 mod sh;
 mod soak;
@@ -23,6 +24,8 @@ const USAGE: &str = "usage: cargo xtask <command>
   bench [--runs N]  measure the budget on a release build and print a table
   soak [--launches N] [--minutes M] [--release]
                     launch in a row, and hold a formation under tasks, watching for what is left or grows
+  kernels [--kernel 6.1|6.12]… [--suite NAME]… [--minutes N] [--refresh]
+                    boot other kernels under qemu and run the containment suites there; downloads what it needs
   dist [--release]  build mur, its plugins and artifacts into target/dist/<profile>
   dist --escape-probe
                     the same into target/dist/probe, with the probe of the escape-conformance harness in mur
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
         ["test"] => suite::test(),
         ["bench", rest @ ..] => bench::bench(rest),
         ["soak", rest @ ..] => soak::soak(rest),
+        ["kernels", rest @ ..] => kernels::kernels(rest),
         ["dist"] => dist::dist(dist::Profile::Debug).map(|dist| sh::say(&format!("ready: {}", dist.root.display()))),
         ["dist", "--release"] => {
             dist::dist(dist::Profile::Release).map(|dist| sh::say(&format!("ready: {}", dist.root.display())))
