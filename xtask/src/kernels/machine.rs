@@ -79,7 +79,7 @@ impl Emulator {
         }
         // The first that works; the emulated one always does.
         command.args(["-machine", "q35", "-accel", "kvm", "-accel", "tcg,thread=multi", "-cpu", "max"]);
-        command.args(["-m", MEMORY, "-smp", PROCESSORS, "-nodefaults", "-display", "none", "-no-reboot"]);
+        command.args(["-m", MEMORY, "-smp", PROCESSORS, "-nodefaults", "-nographic", "-no-reboot"]);
         command.arg("-serial").arg(format!("file:{}", logs.console.display()));
         command.arg("-serial").arg(format!("file:{}", logs.results.display()));
         command.arg("-kernel").arg(kernel).arg("-initrd").arg(initramfs);
