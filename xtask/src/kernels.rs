@@ -3,7 +3,7 @@
 //! Debian's kernels are booted under qemu, without acceleration where there is none, on a small image made of the built
 //! binaries and a userland of packages. As root, with nothing else running, the machine runs the containment suites; then
 //! systemd takes over and an ordinary user's session, delegated to by its own manager, runs what such a user may. One table
-//! says what each class achieves on each kernel and how the suites went.
+//! says what each class achieves on each kernel, how the suites went, and what the escape-conformance harness got there.
 //!
 //! Everything that is downloaded is kept under `target/kernels`; nothing is installed.
 
@@ -57,9 +57,14 @@ pub fn kernels(arguments: &[&str]) -> Outcome {
         images.push((*kernel, store.kernel(kernel.release)?));
     }
     let dist = dist::dist(Profile::Debug)?;
+    let probe = match wanted.suites.iter().any(|suite| suite.kind == plan::Kind::Harness) {
+        true => Some(dist::escape_probe()?.root),
+        false => None,
+    };
     let tests = plan::build(&wanted.suites)?;
     let initramfs = folder.join("initramfs.cpio");
-    image::write(&initramfs, &image::Content { userland: &userland, dist: &dist.root, tests: &tests })?;
+    let content = image::Content { userland: &userland, dist: &dist.root, probe: probe.as_deref(), tests: &tests };
+    image::write(&initramfs, &content)?;
     let mut machines = Vec::new();
     for (kernel, image) in images {
         machines.push(boot(&emulator, kernel, &image, &initramfs, &folder, Duration::from_secs(wanted.minutes * 60))?);

@@ -16,6 +16,8 @@ pub struct Content<'a> {
     pub userland: &'a Path,
     /// An installed form of `mur`; `/mur/dist` in the machine.
     pub dist: &'a Path,
+    /// The same with the probe of the escape-conformance harness; `/mur/probe` in the machine.
+    pub probe: Option<&'a Path>,
     /// Programs of the suites; `/mur/tests` in the machine.
     pub tests: &'a [Built],
 }
@@ -74,6 +76,10 @@ impl<W: Write> Archive<W> {
         }
         self.folders("mur/dist/x")?;
         self.tree(content.dist, "mur/dist/")?;
+        if let Some(probe) = content.probe {
+            self.folders("mur/probe/x")?;
+            self.tree(probe, "mur/probe/")?;
+        }
         self.tree(content.userland, "")
     }
 

@@ -83,7 +83,7 @@ impl Emulator {
         command.arg("-serial").arg(format!("file:{}", logs.console.display()));
         command.arg("-serial").arg(format!("file:{}", logs.results.display()));
         command.arg("-kernel").arg(kernel).arg("-initrd").arg(initramfs);
-        command.args(["-append", "console=ttyS0 quiet panic=-1 rdinit=/init"]);
+        command.args(["-append", "console=ttyS0 loglevel=5 panic=-1 rdinit=/init"]);
         command.stdin(Stdio::null());
         let mut running = Running(command.spawn().map_err(|fault| format!("{}: {fault}", sh::line(&command)))?);
         let until = Instant::now() + limit;

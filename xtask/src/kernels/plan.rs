@@ -11,48 +11,76 @@ use serde_json::Value;
 use super::Built;
 use crate::{Outcome, sh};
 
-/// A test program of the workspace.
+/// How a suite is run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A test program.
+    Tests,
+    /// The escape-conformance harness, once a class.
+    Harness,
+}
+
+/// A suite of the workspace.
 pub struct Suite {
-    /// Its name as `cargo test --test` takes it; the machine runs it by this name.
+    /// What `--suite` calls it.
     pub name: &'static str,
+    /// How it is run.
+    pub kind: Kind,
+    /// Its program, as cargo and the machine call it.
+    program: &'static str,
+}
+
+const fn tests(name: &'static str) -> Suite {
+    Suite { name, kind: Kind::Tests, program: name }
 }
 
 /// The suites that the kernel decides. Who runs them is the machine's: `root.sh` and `user.sh`.
-pub const SUITES: [Suite; 4] = [
-    Suite { name: "confined" },
-    Suite { name: "lifecycle" },
-    Suite { name: "containment" },
-    Suite { name: "delegation" },
+pub const SUITES: [Suite; 5] = [
+    tests("confined"),
+    tests("lifecycle"),
+    tests("containment"),
+    tests("delegation"),
+    Suite { name: "escape", kind: Kind::Harness, program: "escape-conformance" },
 ];
 
-/// Builds the test programs.
+/// Builds the programs of suites.
 pub fn build(suites: &[&Suite]) -> Outcome<Vec<Built>> {
     sh::say("building the test programs");
+    let mut built = Vec::new();
+    for (kind, command, flag) in
+        [(Kind::Tests, &["test", "--no-run"][..], "--test"), (Kind::Harness, &["build"][..], "--bin")]
+    {
+        let programs: Vec<&str> = suites.iter().filter(|suite| suite.kind == kind).map(|suite| suite.program).collect();
+        if !programs.is_empty() {
+            built.extend(programs_of(command, flag, &programs)?);
+        }
+    }
+    Ok(built)
+}
+
+/// One call of cargo; cargo itself tells what it made.
+fn programs_of(words: &[&str], flag: &str, programs: &[&str]) -> Outcome<Vec<Built>> {
     let mut command = sh::cargo(&sh::root());
-    command.args(["test", "--workspace", "--exclude", "xtask", "--no-run"]);
-    command.arg("--message-format=json-render-diagnostics");
-    for suite in suites {
-        command.args(["--test", suite.name]);
+    command.args(words).args(["--workspace", "--exclude", "xtask", "--message-format=json-render-diagnostics"]);
+    for program in programs {
+        command.args([flag, program]);
     }
     command.stderr(Stdio::inherit());
     let output = sh::output(&mut command)?;
     if !output.status.success() {
         return Err(format!("{} ended with {}", sh::line(&command), output.status));
     }
-    let mut built = Vec::new();
+    let mut built: Vec<Built> = Vec::new();
     for line in String::from_utf8_lossy(&output.stdout).lines() {
         let Ok(message) = serde_json::from_str::<Value>(line) else { continue };
-        let test = message["target"]["kind"].as_array().is_some_and(|kinds| kinds.contains(&"test".into()));
-        if let (true, Some(name), Some(path)) =
-            (test, message["target"]["name"].as_str(), message["executable"].as_str())
-        {
-            built.push(Built { name: name.to_owned(), path: PathBuf::from(path) });
+        let target = &message["target"]["name"];
+        let name = programs.iter().find(|program| *target == **program);
+        if let (Some(name), Some(path)) = (name, message["executable"].as_str()) {
+            built.push(Built { name: (*name).to_owned(), path: PathBuf::from(path) });
         }
     }
-    for suite in suites {
-        if !built.iter().any(|built| built.name == suite.name) {
-            return Err(format!("cargo built no program of the suite '{}'", suite.name));
-        }
+    match programs.iter().find(|program| !built.iter().any(|built| built.name == **program)) {
+        None => Ok(built),
+        Some(missing) => Err(format!("cargo built no program '{missing}'")),
     }
-    Ok(built)
 }

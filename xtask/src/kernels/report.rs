@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use serde_json::Value;
+
 /// The classes, strongest first.
 const CLASSES: [&str; 4] = ["sealed", "scoped", "advisory", "unconfined"];
 
@@ -26,6 +28,8 @@ struct Suite {
     name: String,
     passed: usize,
     failed: Vec<String>,
+    /// Attempts that were refused, of the harness.
+    refused: Option<usize>,
     status: Option<i32>,
 }
 
@@ -48,6 +52,8 @@ impl Machine {
                 }
             } else if line == "@@whole" {
                 machine.whole = true;
+            } else if let (Some(record), Some(suite)) = (line.strip_prefix("@@record "), &mut part) {
+                suite.recorded(record);
             } else if let Some(suite) = &mut part {
                 if suite.name == "probe" {
                     machine.probed(&suite.who, line);
@@ -128,10 +134,26 @@ impl Suite {
         }
     }
 
+    /// The record of the harness.
+    fn recorded(&mut self, record: &str) {
+        let record: Value = serde_json::from_str(record).unwrap_or_default();
+        for case in record["cases"].as_array().into_iter().flatten() {
+            let word = |key: &str| case[key].as_str().unwrap_or_default();
+            match word("result") {
+                "PASS" => self.passed += 1,
+                "FAIL" => self.failed.push(format!("{} on {}: {}", word("id"), word("route"), word("detail"))),
+                _ => {}
+            }
+            *self.refused.get_or_insert(0) += usize::from(word("verdict") == "REFUSED");
+        }
+    }
+
     fn cell(&self) -> String {
-        let counts = format!("{} passed, {} failed", self.passed, self.failed.len());
+        let refused = self.refused.map(|count| format!(", {count} refused")).unwrap_or_default();
+        let counts = format!("{} passed, {} failed{refused}", self.passed, self.failed.len());
         match self.status {
             Some(0 | 101) => counts,
+            Some(3 | 4) if self.refused.is_some() => counts,
             Some(124 | 137) => format!("{counts}, out of time"),
             _ => format!("{counts}, broken off"),
         }
@@ -191,7 +213,10 @@ mod tests {
     const SAID: &str = "@@fact kernel 6.1.0-1-amd64\r\n@@begin root probe\nLandlock\n  kernel ABI: 2\n  sealed: yes (a+b)\n\
         \x20 scoped: no — x failed with EPERM (y) (z)\n    do: that\n  session cgroup scope: yes\n@@end 0\n\
         @@begin root confined\nrunning 3 tests\ntest a ... ok\ntest b ... FAILED\ntest c ... ignored, why\n@@end 101\n\
-        @@begin user delegation\ntest d ... ok\n@@end 124\n";
+        @@begin user delegation\ntest d ... ok\n@@end 124\n\
+        @@begin root escape scoped\nsaid\n@@record {\"cases\": [{\"id\": \"a\", \"route\": \"r\", \"verdict\": \"REFUSED\", \
+        \"result\": \"PASS\"}, {\"id\": \"b\", \"route\": \"r\", \"verdict\": \"ALLOWED\", \"result\": \"FAIL\", \
+        \"detail\": \"it opened\"}]}\n@@end 3\n";
 
     #[test]
     fn what_a_machine_says_is_counted_and_what_it_lacks_is_a_fault() {
@@ -202,6 +227,7 @@ mod tests {
                 "6.1: for root, scoped: no — x failed with EPERM (y) (z)",
                 "6.1: confined as root: b",
                 "6.1: delegation as user did not end in time",
+                "6.1: escape scoped as root: b on r: it opened",
             ]
         );
         let table = table(&[machine, Machine::read("6.12", "@@begin root lifecycle\ntest a ... ok\n")]);
@@ -212,6 +238,7 @@ mod tests {
             "scoped, root                no — x failed with EPERM",
             "suite confined, root        1 passed, 1 failed               -",
             "suite delegation, user      1 passed, 0 failed, out of time  -",
+            "suite escape scoped, root   1 passed, 1 failed, 1 refused    -",
             "suite lifecycle, root       -                                1 passed, 0 failed, broken off",
         ] {
             assert!(table.lines().any(|found| found.starts_with(line)), "{line}\n{table}");

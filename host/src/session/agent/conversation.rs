@@ -277,12 +277,15 @@ impl Line {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::OpenOptions;
+
     use super::*;
     use proptest::prelude::*;
 
     fn conversation(dir: &Path) -> Conversation {
         let path = dir.join("capsule/ctx/conversation.jsonl");
-        Conversation { path, capsule: "capsule".into(), owner: None, file: State::Closed }
+        let root = path.parent().unwrap().to_owned();
+        Conversation { root, path, capsule: "capsule".into(), owner: None, file: State::Closed }
     }
 
     fn blocks(text: &str) -> Vec<Box<RawValue>> {
