@@ -3,6 +3,7 @@
 // As in `sh`.
 #![allow(clippy::disallowed_methods)]
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -77,8 +78,9 @@ impl Emulator {
         if let Some(modules) = &self.modules {
             command.env("QEMU_MODULE_DIR", modules);
         }
-        // The first that works; the emulated one always does.
-        command.args(["-machine", "q35", "-accel", "kvm", "-accel", "tcg,thread=multi", "-cpu", "max"]);
+        let accelerated = File::options().read(true).write(true).open("/dev/kvm").is_ok();
+        let accelerator = if accelerated { "kvm" } else { "tcg,thread=multi" };
+        command.args(["-machine", "q35", "-accel", accelerator, "-cpu", "max"]);
         command.args(["-m", MEMORY, "-smp", PROCESSORS, "-nodefaults", "-nographic", "-no-reboot"]);
         command.arg("-serial").arg(format!("file:{}", logs.console.display()));
         command.arg("-serial").arg(format!("file:{}", logs.results.display()));
