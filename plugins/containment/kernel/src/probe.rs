@@ -6,6 +6,7 @@ mod blocker;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use mur_plugin_api::{HostReport, ScopeLimits, Shortfall};
 
@@ -91,7 +92,10 @@ fn scope_shortfall(error: &StepError) -> Shortfall {
 }
 
 fn try_scope() -> Result<(), StepError> {
-    let scope = Scope::create(&format!("murmur-probe-{}", std::process::id()), &TRIAL)?;
+    // Several may be tried at a time by one process.
+    static TRIED: AtomicU32 = AtomicU32::new(0);
+    let count = TRIED.fetch_add(1, Ordering::Relaxed);
+    let scope = Scope::create(&format!("murmur-probe-{}-{count}", std::process::id()), &TRIAL)?;
     scope.directories().take_down(std::time::Duration::from_secs(2));
     Ok(())
 }
