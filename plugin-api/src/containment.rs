@@ -14,6 +14,7 @@ use abi_stable::std_types::{ROption, RResult, RSlice, RStr, RString, RVec};
 
 use crate::error::{ErrorKind, PluginError, guarded};
 use crate::module::{About, Handle, Named, PluginDescription, root_module};
+use crate::request::EnclosureBounds;
 
 /// What a backend says of itself.
 #[derive(Clone, Debug, PartialEq, Eq, StableAbi)]
@@ -94,15 +95,20 @@ pub struct Profile {
     pub request: RVec<u8>,
     /// Descriptors handed to `enter`, owned by the receiver.
     pub fds: RVec<i32>,
+    /// Whether `/tmp` is the session's folder for temporary files for what enters.
+    pub tmp_mapped: bool,
 }
 
-/// A process an enclosure started, or how to start it.
+/// A command an enclosure started, or how to start it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, StableAbi)]
 #[repr(C)]
 pub struct Spawned {
-    /// A pid descriptor, owned by the receiver; -1 when the backend is a program.
-    pub pidfd: i32,
-    /// For a backend that is a program: what goes before `mur __enter` and the command.
+    /// The command's process number, as the host counts; 0 when nothing was started.
+    pub pid: i32,
+    /// Why the program could not be executed, or its folder not be entered: an error number, 0 when it was.
+    pub errno: i32,
+    /// For a backend that is a program: what goes before `mur __enter` and the command, which the host then starts with
+    /// the profile's descriptors. The backend itself has started nothing.
     pub wrap: RVec<RVec<u8>>,
 }
 
@@ -135,8 +141,25 @@ pub trait Enclosure: Send + Sized + 'static {
     /// Makes ready what one kind of process is confined with; the request is a [`ProfileRequest`](crate::ProfileRequest)
     /// as JSON.
     fn prepare(&mut self, request: &[u8]) -> Result<Profile, PluginError>;
-    /// Starts a command, or says how; stdio are three descriptors of the caller's.
-    fn spawn(&mut self, profile: &Profile, command: &[u8], stdio: [i32; 3]) -> Result<Spawned, PluginError>;
+    /// Starts a command, a [`CommandRequest`](crate::CommandRequest) as JSON, or says how. The first three descriptors are
+    /// its standard streams; the fourth is one end of a `SOCK_SEQPACKET` connection whose other end the session holds, for
+    /// as long as it has an interest in the command. All four are the caller's.
+    ///
+    /// The command leads a process group of its own. A message of four bytes on the connection, a signal's number in the
+    /// machine's order, is a signal for that group. When the command has ended, one message of eight bytes is sent: 0 and
+    /// an exit status, or 1 and a signal's number. Until the session's end of the connection is closed the command is not
+    /// reaped, so that its group's number stays its own. An error of kind [`ErrorKind::Missing`] says that the enclosure has
+    /// ended or is closed; any other, that a step of the confinement failed, in words that begin with the step's name.
+    fn spawn(&mut self, profile: &Profile, command: &[u8], fds: [i32; 4]) -> Result<Spawned, PluginError>;
+    /// Descriptors of the enclosure's own that become readable when it is lost and has to be closed. They may differ after
+    /// each call of another function.
+    fn watched(&mut self) -> Result<Vec<i32>, PluginError> {
+        Ok(Vec::new())
+    }
+    /// What became of its bounds.
+    fn bounds(&mut self) -> Result<EnclosureBounds, PluginError> {
+        Ok(EnclosureBounds::default())
+    }
     /// Listening sockets inside the session's network namespace, owned by the receiver; none when it has no network.
     fn network(&mut self) -> Result<Vec<i32>, PluginError>;
     /// Resources used so far.
@@ -156,10 +179,10 @@ pub struct NoEnclosure;
 
 impl Enclosure for NoEnclosure {
     fn prepare(&mut self, request: &[u8]) -> Result<Profile, PluginError> {
-        Ok(Profile { request: request.to_vec().into(), fds: RVec::new() })
+        Ok(Profile { request: request.to_vec().into(), ..Profile::default() })
     }
 
-    fn spawn(&mut self, _profile: &Profile, _command: &[u8], _stdio: [i32; 3]) -> Result<Spawned, PluginError> {
+    fn spawn(&mut self, _profile: &Profile, _command: &[u8], _fds: [i32; 4]) -> Result<Spawned, PluginError> {
         Err(PluginError::new(ErrorKind::Unsupported, "this class makes no enclosure"))
     }
 
@@ -197,14 +220,17 @@ pub struct BackendVtable {
 pub struct EnclosureVtable {
     drop: unsafe extern "C" fn(Handle),
     prepare: unsafe extern "C" fn(Handle, RSlice<'_, u8>) -> RResult<Profile, PluginError>,
-    spawn: unsafe extern "C" fn(Handle, &Profile, RSlice<'_, u8>, &[i32; 3]) -> RResult<Spawned, PluginError>,
+    spawn: unsafe extern "C" fn(Handle, &Profile, RSlice<'_, u8>, &[i32; 4]) -> RResult<Spawned, PluginError>,
     network: unsafe extern "C" fn(Handle) -> RResult<RVec<i32>, PluginError>,
     usage: unsafe extern "C" fn(Handle) -> RResult<Usage, PluginError>,
-    #[sabi(last_prefix_field)]
     close: unsafe extern "C" fn(Handle, u64) -> RResult<(), PluginError>,
     /// Absent in a plugin built before it was added.
     #[sabi(missing_field(option))]
     report: unsafe extern "C" fn(Handle) -> RResult<HostReport, PluginError>,
+    #[sabi(missing_field(panic))]
+    watched: unsafe extern "C" fn(Handle) -> RResult<RVec<i32>, PluginError>,
+    #[sabi(missing_field(panic))]
+    bounds: unsafe extern "C" fn(Handle) -> RResult<RString, PluginError>,
 }
 
 struct BackendOf<T>(PhantomData<T>);
@@ -254,6 +280,8 @@ impl<T: Enclosure> EnclosureOf<T> {
         network: Self::network,
         usage: Self::usage,
         close: Self::close,
+        watched: Self::watched,
+        bounds: Self::bounds,
         report: Self::report,
     }));
 
@@ -276,10 +304,10 @@ impl<T: Enclosure> EnclosureOf<T> {
         handle: Handle,
         profile: &Profile,
         command: RSlice<'_, u8>,
-        stdio: &[i32; 3],
+        fds: &[i32; 4],
     ) -> RResult<Spawned, PluginError> {
         // SAFETY: see above.
-        guarded(|| unsafe { handle.get_mut::<T>() }.spawn(profile, command.as_slice(), *stdio))
+        guarded(|| unsafe { handle.get_mut::<T>() }.spawn(profile, command.as_slice(), *fds))
     }
 
     unsafe extern "C" fn network(handle: Handle) -> RResult<RVec<i32>, PluginError> {
@@ -300,6 +328,20 @@ impl<T: Enclosure> EnclosureOf<T> {
     unsafe extern "C" fn report(handle: Handle) -> RResult<HostReport, PluginError> {
         // SAFETY: see above.
         guarded(|| unsafe { handle.get_mut::<T>() }.report())
+    }
+
+    unsafe extern "C" fn watched(handle: Handle) -> RResult<RVec<i32>, PluginError> {
+        // SAFETY: see above.
+        guarded(|| Ok(unsafe { handle.get_mut::<T>() }.watched()?.into()))
+    }
+
+    unsafe extern "C" fn bounds(handle: Handle) -> RResult<RString, PluginError> {
+        guarded(|| {
+            // SAFETY: see above.
+            let bounds = unsafe { handle.get_mut::<T>() }.bounds()?;
+            let text = serde_json::to_string(&bounds);
+            text.map(RString::from).map_err(|error| PluginError::new(ErrorKind::Failed, error.to_string()))
+        })
     }
 }
 
@@ -370,8 +412,21 @@ impl EnclosureObject {
     }
 
     /// See [`Enclosure::spawn`].
-    pub fn spawn(&mut self, profile: &Profile, command: &[u8], stdio: [i32; 3]) -> Result<Spawned, PluginError> {
-        unsafe { self.table.spawn()(self.handle, profile, command.into(), &stdio) }.into_result()
+    pub fn spawn(&mut self, profile: &Profile, command: &[u8], fds: [i32; 4]) -> Result<Spawned, PluginError> {
+        unsafe { self.table.spawn()(self.handle, profile, command.into(), &fds) }.into_result()
+    }
+
+    /// See [`Enclosure::watched`].
+    pub fn watched(&mut self) -> Result<Vec<i32>, PluginError> {
+        unsafe { self.table.watched()(self.handle) }.into_result().map(RVec::into_vec)
+    }
+
+    /// See [`Enclosure::bounds`].
+    pub fn bounds(&mut self) -> Result<EnclosureBounds, PluginError> {
+        let text = unsafe { self.table.bounds()(self.handle) }.into_result()?;
+        serde_json::from_str(&text).map_err(|error| {
+            PluginError::new(ErrorKind::Invalid, format!("its account of its bounds cannot be read: {error}"))
+        })
     }
 
     /// See [`Enclosure::network`].

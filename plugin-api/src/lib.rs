@@ -37,8 +37,8 @@ pub use error::{ErrorKind, PluginError, initialise};
 pub use header::{HeaderInfo, Kind, PluginHeader};
 pub use module::{About, Named, PluginDescription};
 pub use request::{
-    Access, Bytes, CommandRequest, EnclosureRequest, Grant, IoHeld, IoLimit, IoStatus, ProcessKind, ProcessLimits,
-    ProfileRequest, ScopeEvents, ScopeLimits,
+    Access, Bytes, CommandRequest, EnclosureBounds, EnclosureRequest, Grant, IoHeld, IoLimit, IoStatus, ProcessKind,
+    ProcessLimits, ProfileRequest, ScopeEvents, ScopeLimits,
 };
 pub use sink::{SessionHeader, SinkObject, TraceSink};
 pub use store::{ArtifactStore, ReaderObject, StoreInfo, StoreObject, StoredEntry};

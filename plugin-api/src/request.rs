@@ -114,6 +114,16 @@ pub enum ProcessKind {
     Command,
 }
 
+/// What became of an enclosure's bounds (`bounds`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct EnclosureBounds {
+    /// How often they were met.
+    pub events: ScopeEvents,
+    /// Of reading and writing.
+    pub io: IoStatus,
+}
+
 /// What one kind of process may reach (`prepare`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProfileRequest {

@@ -5,14 +5,14 @@
 //! and removes what it made.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use mur_plugin_api::{BackendObject, Class, EnclosureObject, PluginError};
+use mur_plugin_api::{BackendObject, Class, CommandRequest, EnclosureObject, ErrorKind, PluginError, Profile};
 
 use super::delegation;
-use super::message::{Answer, Ask, DESCRIPTOR, Report, receive, send};
+use super::message::{Answer, Ask, DESCRIPTOR, NotSpawned, Report, receive, send};
 use crate::diagnostics::output;
 use crate::process::fds;
 
@@ -33,6 +33,7 @@ pub fn main() -> u8 {
 struct Helper {
     backends: BTreeMap<Class, BackendObject>,
     enclosure: Option<EnclosureObject>,
+    commands: Vec<Profile>,
 }
 
 fn serve() -> Result<(), String> {
@@ -42,8 +43,13 @@ fn serve() -> Result<(), String> {
     let socket = fds::adopt(DESCRIPTOR).map_err(|_| "descriptor 3 is not the connection to mur".to_owned())?;
     std::env::set_current_dir("/").map_err(|error| format!("cannot enter /: {error}"))?;
     let socket = UnixStream::from(socket);
-    let mut helper = Helper { backends: BTreeMap::new(), enclosure: None };
+    let mut helper = Helper { backends: BTreeMap::new(), enclosure: None, commands: Vec::new() };
+    let mut lost = Ok(());
     loop {
+        if helper.waits_for(&socket) == Waited::Lost {
+            lost = Err("the server of the session's commands ended before the session".to_owned());
+            break;
+        }
         let (ask, handed) = match receive::<Ask>(&socket) {
             Ok(Some(asked)) => asked,
             // The session is gone, or no longer makes sense: the same end.
@@ -58,10 +64,19 @@ fn serve() -> Result<(), String> {
             break;
         }
     }
-    match helper.enclosure.take() {
+    let closed = match helper.enclosure.take() {
         Some(mut enclosure) => enclosure.close(CLOSING).map_err(|error| error.to_string()),
         None => Ok(()),
-    }
+    };
+    lost.and(closed)
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Waited {
+    /// The session asks, or is gone.
+    Asked,
+    /// The enclosure is lost.
+    Lost,
 }
 
 impl Helper {
@@ -106,6 +121,19 @@ impl Helper {
                 let sockets = crate::plugins::network_sockets(self.enclosure()?).map_err(|error| account(&error))?;
                 Ok((Answer::Network, sockets))
             }
+            Ask::Commands(request) => {
+                let request = encode(&request)?;
+                let profile = self.enclosure()?.prepare(&request).map_err(|error| account(&error))?;
+                let mapped = profile.tmp_mapped;
+                self.commands.push(profile);
+                let number = u32::try_from(self.commands.len() - 1).map_err(|error| error.to_string())?;
+                done(Answer::Commands(number, mapped))
+            }
+            Ask::Spawn(number, command) => done(self.spawn(number, &command, &handed)?),
+            Ask::Bounds => {
+                let bounds = self.enclosure()?.bounds().map_err(|error| account(&error))?;
+                done(Answer::Bounds(bounds))
+            }
             Ask::Usage => {
                 let used = self.enclosure()?.usage().map_err(|error| account(&error))?;
                 done(Answer::Usage(used.memory, used.cpu_nanos, used.pids))
@@ -116,6 +144,29 @@ impl Helper {
                 done(Answer::Done)
             }
         }
+    }
+
+    fn spawn(&mut self, number: u32, command: &CommandRequest, handed: &[OwnedFd]) -> Result<Answer, String> {
+        let fds: Vec<i32> = handed.iter().map(AsRawFd::as_raw_fd).collect();
+        let fds = <[i32; 4]>::try_from(fds).map_err(|_| "a command was announced and its descriptors did not come")?;
+        let command = encode(command)?;
+        let profile = self.commands.get(number as usize).cloned().ok_or("there is no such kind of command")?;
+        Ok(match self.enclosure()?.spawn(&profile, &command, fds) {
+            Ok(spawned) if spawned.errno != 0 => Answer::NotSpawned(NotSpawned::Program(spawned.errno)),
+            Ok(spawned) if spawned.pid > 0 => Answer::Spawned(spawned.pid),
+            Ok(_) => {
+                Answer::NotSpawned(NotSpawned::SetUp("the backend started nothing and did not say why".to_owned()))
+            }
+            Err(error) if error.kind() == ErrorKind::Missing => Answer::NotSpawned(NotSpawned::Gone(account(&error))),
+            Err(error) => Answer::NotSpawned(NotSpawned::SetUp(account(&error))),
+        })
+    }
+
+    /// Waits until the session asks for something, unless the enclosure is lost before.
+    fn waits_for(&mut self, socket: &UnixStream) -> Waited {
+        let watched = self.enclosure.as_mut().and_then(|enclosure| enclosure.watched().ok()).unwrap_or_default();
+        crate::process::fds::wait_readable(socket.as_fd(), &watched)
+            .map_or(Waited::Asked, |other| if other { Waited::Lost } else { Waited::Asked })
     }
 
     fn backend(&mut self, class: Class) -> Result<&mut BackendObject, String> {
@@ -133,6 +184,6 @@ fn encode(request: &impl serde::Serialize) -> Result<Vec<u8>, String> {
 
 /// A plugin's error on one line.
 fn account(error: &PluginError) -> String {
-    let panicked = if error.kind() == mur_plugin_api::ErrorKind::Panicked { "the library panicked: " } else { "" };
+    let panicked = if error.kind() == ErrorKind::Panicked { "the library panicked: " } else { "" };
     format!("{panicked}{}", error.message().replace('\n', " "))
 }

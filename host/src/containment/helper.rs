@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use mur_plugin_api::{Class, EnclosureRequest, IoStatus, ProfileRequest, ScopeEvents};
+use mur_plugin_api::{Class, EnclosureBounds, EnclosureRequest, IoStatus, ProfileRequest, ScopeEvents};
 use nix::sys::signal::Signal;
 
 use super::commands::CommandProfile;
@@ -26,8 +26,14 @@ const LEAVING: Duration = Duration::from_secs(12);
 /// The process that holds a session's enclosure. Dropping it takes the enclosure down and waits for that.
 #[derive(Debug)]
 pub struct Helper {
-    socket: Mutex<Option<UnixStream>>,
+    connection: Arc<Connection>,
     pidfd: Arc<Pidfd>,
+}
+
+/// What is asked over; shared with those who start commands.
+#[derive(Debug)]
+pub(super) struct Connection {
+    socket: Mutex<Option<UnixStream>>,
     stderr: Option<OwnedFd>,
 }
 
@@ -62,13 +68,18 @@ impl Helper {
             .spawn()?;
         let socket = UnixStream::from(ours);
         socket.set_read_timeout(Some(ANSWER))?;
-        let helper = Self { socket: Mutex::new(Some(socket)), pidfd: Arc::new(child.pidfd), stderr: child.stderr };
+        let connection = Arc::new(Connection { socket: Mutex::new(Some(socket)), stderr: child.stderr });
+        let helper = Self { connection, pidfd: Arc::new(child.pidfd) };
         let buses = delegation::addresses();
         if !buses.is_empty() {
             // Before anything else, so that it is where the session's scope is made. A helper that is gone says so later.
-            let _ = helper.ask(&Ask::Delegate(buses), &[]);
+            let _ = helper.connection.ask(&Ask::Delegate(buses), &[]);
         }
         Ok(helper)
+    }
+
+    pub(super) fn connection(&self) -> Arc<Connection> {
+        Arc::clone(&self.connection)
     }
 
     /// The helper's process.
@@ -78,64 +89,70 @@ impl Helper {
 
     /// Hands it the library of a class.
     pub fn load(&self, class: Class, library: &OwnedFd) -> Result<(), String> {
-        self.ask(&Ask::Load(class), &[library.as_fd()]).map(drop)
+        self.connection.ask(&Ask::Load(class), &[library.as_fd()]).map(drop)
     }
 
     /// Tries what the host can back of a class whose library was loaded.
     pub fn probe(&self, class: Class) -> Result<Report, String> {
-        match self.ask(&Ask::Probe(class), &[])? {
+        match self.connection.ask(&Ask::Probe(class), &[])? {
             (Answer::Report(report), _) => Ok(*report),
-            _ => Err(self.nonsense()),
+            _ => Err(nonsense()),
         }
     }
 
     /// Makes the session's enclosure, and says what the host was seen to back meanwhile.
     pub fn open(&self, class: Class, request: EnclosureRequest) -> Result<Report, String> {
-        match self.ask(&Ask::Open(class, request), &[])? {
+        match self.connection.ask(&Ask::Open(class, request), &[])? {
             (Answer::Report(report), _) => Ok(*report),
-            _ => Err(self.nonsense()),
+            _ => Err(nonsense()),
         }
     }
 
     /// The sockets inside the session's network that were asked for when it was opened: a TCP listener for each port, in
     /// their order, then the one for names.
     pub fn network(&self) -> Result<Vec<OwnedFd>, String> {
-        match self.ask(&Ask::Network, &[])? {
+        match self.connection.ask(&Ask::Network, &[])? {
             (Answer::Network, sockets) => Ok(sockets),
-            _ => Err(self.nonsense()),
+            _ => Err(nonsense()),
         }
     }
 
     /// Makes ready what one kind of process enters.
     pub fn prepare(&self, request: ProfileRequest) -> Result<Prepared, String> {
-        match self.ask(&Ask::Prepare(request), &[])? {
+        match self.connection.ask(&Ask::Prepare(request), &[])? {
             (Answer::Profile(request), fds) => Ok(Prepared { request, fds }),
-            _ => Err(self.nonsense()),
+            _ => Err(nonsense()),
         }
     }
 
     /// Makes ready what commands enter: once a session, and once for each native tool. Cheap to keep; commands can be started
     /// from it until the enclosure is closed.
     pub fn commands(&self, request: ProfileRequest) -> Result<CommandProfile, String> {
-        let _ = request;
-        Err("commands are started by no class yet".to_owned())
+        CommandProfile::within(&self.connection, request)
     }
 
     /// How often the scope's bounds were met so far; 0 where the host does not count.
     pub fn events(&self) -> Result<ScopeEvents, String> {
-        Ok(ScopeEvents::default())
+        self.bounds().map(|bounds| bounds.events)
     }
 
     /// What became of the bound of reading and writing that [`Helper::open`] asked for.
     pub fn io_status(&self) -> Result<IoStatus, String> {
-        Ok(IoStatus::default())
+        self.bounds().map(|bounds| bounds.io)
+    }
+
+    fn bounds(&self) -> Result<EnclosureBounds, String> {
+        match self.connection.ask(&Ask::Bounds, &[])? {
+            (Answer::Bounds(bounds), _) => Ok(bounds),
+            _ => Err(nonsense()),
+        }
     }
 
     /// Bytes of memory, nanoseconds of processor time and processes of what is inside.
     pub fn usage(&self) -> Result<(u64, u64, u64), String> {
-        match self.ask(&Ask::Usage, &[])? {
+        match self.connection.ask(&Ask::Usage, &[])? {
             (Answer::Usage(memory, cpu, pids), _) => Ok((memory, cpu, pids)),
-            _ => Err(self.nonsense()),
+            _ => Err(nonsense()),
         }
     }
 
@@ -144,18 +161,18 @@ impl Helper {
         let within = u64::try_from(CLOSING.as_millis()).unwrap_or(u64::MAX);
         // One that somebody stopped cannot take anything down.
         let _ = self.pidfd.signal(Signal::SIGCONT);
-        let open = match &*self.socket.lock().unwrap_or_else(PoisonError::into_inner) {
+        let open = match &*self.connection.socket.lock().unwrap_or_else(PoisonError::into_inner) {
             Some(socket) => socket.set_read_timeout(Some(CLOSING * 2)).is_ok(),
             None => false,
         };
         if open {
-            let _ = self.ask(&Ask::Close(within), &[]);
+            let _ = self.connection.ask(&Ask::Close(within), &[]);
         }
         self.hang_up();
     }
 
     fn hang_up(&self) {
-        let Some(socket) = self.socket.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
+        let Some(socket) = self.connection.socket.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
         drop(socket);
         let _ = self.pidfd.signal(Signal::SIGCONT);
         let until = Instant::now() + LEAVING;
@@ -168,8 +185,17 @@ impl Helper {
         }
         let _ = self.pidfd.reap();
     }
+}
 
-    fn ask(&self, ask: &Ask, handed: &[BorrowedFd<'_>]) -> Result<(Answer, Vec<OwnedFd>), String> {
+impl Drop for Helper {
+    fn drop(&mut self) {
+        self.hang_up();
+    }
+}
+
+impl Connection {
+    /// Asks one thing and waits for the answer.
+    pub(super) fn ask(&self, ask: &Ask, handed: &[BorrowedFd<'_>]) -> Result<(Answer, Vec<OwnedFd>), String> {
         let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
         let socket = socket.as_ref().ok_or("the enclosure is closed")?;
         let answered = send(socket, ask, handed).and_then(|()| receive::<Answer>(socket));
@@ -184,10 +210,6 @@ impl Helper {
         }
     }
 
-    fn nonsense(&self) -> String {
-        "it answered something else than it was asked".to_owned()
-    }
-
     /// Why there is no answer, with the last words of the helper.
     fn ended(&self, how: &str) -> String {
         let said = self.stderr.as_ref().map(last_words).unwrap_or_default();
@@ -195,10 +217,9 @@ impl Helper {
     }
 }
 
-impl Drop for Helper {
-    fn drop(&mut self) {
-        self.hang_up();
-    }
+/// What an answer to something else is.
+pub(super) fn nonsense() -> String {
+    "it answered something else than it was asked".to_owned()
 }
 
 /// What is in a pipe, on one line, without waiting.

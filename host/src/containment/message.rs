@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use mur_plugin_api::{Class, EnclosureRequest, HostReport, ProfileRequest, Shortfall};
+use mur_plugin_api::{Class, CommandRequest, EnclosureBounds, EnclosureRequest, HostReport, ProfileRequest, Shortfall};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -31,6 +31,12 @@ pub(super) enum Ask {
     Prepare(ProfileRequest),
     /// The sockets inside the session's network.
     Network,
+    /// Make ready what commands enter.
+    Commands(ProfileRequest),
+    /// Start a command of the kind of this number. Beside it come its standard streams and one end of its connection.
+    Spawn(u32, CommandRequest),
+    /// What became of the scope's bounds.
+    Bounds,
     /// What is used so far.
     Usage,
     /// End everything inside and remove what was made, within so many milliseconds.
@@ -48,10 +54,29 @@ pub(super) enum Answer {
     Profile(Vec<u8>),
     /// To [`Ask::Network`]; the sockets come with it.
     Network,
+    /// To [`Ask::Commands`]: the kind's number, and whether `/tmp` is the session's folder for it.
+    Commands(u32, bool),
+    /// To [`Ask::Spawn`]: the command's process number.
+    Spawned(i32),
+    /// To [`Ask::Spawn`]: nothing was started.
+    NotSpawned(NotSpawned),
+    /// To [`Ask::Bounds`].
+    Bounds(EnclosureBounds),
     /// To [`Ask::Usage`]: bytes, nanoseconds, processes.
     Usage(u64, u64, u64),
     /// It failed, with one line.
     Failed(String),
+}
+
+/// Why a command was not started.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum NotSpawned {
+    /// The program could not be executed, with this error number.
+    Program(i32),
+    /// A step of its confinement failed.
+    SetUp(String),
+    /// The enclosure has ended.
+    Gone(String),
 }
 
 /// What a host can back of a class.

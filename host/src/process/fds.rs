@@ -4,11 +4,13 @@
 #![allow(unsafe_code)]
 
 use std::io::{self, IoSlice, IoSliceMut};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use nix::sys::socket::{
     AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, recvmsg, sendmsg, socketpair,
 };
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 
 /// Most descriptors one message carries; the kernel's own bound is 253.
 pub const MAX_PASSED: usize = 64;
@@ -40,6 +42,50 @@ pub fn stream_pair() -> io::Result<(OwnedFd, OwnedFd)> {
 /// A close-on-exec pipe: read end, write end.
 pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?)
+}
+
+/// A connected pair of close-on-exec sockets that keep messages apart.
+pub fn message_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?)
+}
+
+/// Waits until a descriptor or one of some others, by number, is readable or at its end: whether one of the others is.
+pub fn wait_readable(own: BorrowedFd<'_>, others: &[RawFd]) -> io::Result<bool> {
+    let readable = |fd: RawFd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    let mut waits: Vec<libc::pollfd> =
+        std::iter::once(own.as_raw_fd()).chain(others.iter().copied()).map(readable).collect();
+    loop {
+        // SAFETY: as many valid structures as are counted.
+        let ready = unsafe { libc::poll(waits.as_mut_ptr(), waits.len() as libc::nfds_t, -1) };
+        if ready >= 0 {
+            return Ok(waits[1..].iter().any(|wait| wait.revents != 0));
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+/// Waits until a descriptor is readable or at its end. Several may wait for the same one.
+pub async fn readable(fd: BorrowedFd<'_>) -> io::Result<()> {
+    let copy = fd.try_clone_to_owned()?;
+    // SAFETY: the copy is owned by this future, and dropped after `watched`.
+    let watched = unsafe { AsyncFd::register_with_interest(copy.as_fd(), Interest::READABLE) }?;
+    let _ready = watched.readable().await?;
+    Ok(())
+}
+
+/// Sends one message of bytes without waiting.
+pub fn send_now(socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<()> {
+    let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+    nix::sys::socket::send(socket.as_raw_fd(), bytes, flags)?;
+    Ok(())
+}
+
+/// Receives one message of bytes without waiting; zero bytes mean end of file.
+pub fn receive_now(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
+    Ok(nix::sys::socket::recv(socket.as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT)?)
 }
 
 /// Sends bytes (at least one) and descriptors in one message.

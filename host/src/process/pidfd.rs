@@ -143,6 +143,11 @@ impl Pidfd {
         self.wait_id(libc::WEXITED | libc::WNOHANG)
     }
 
+    /// How a child of this process ended, if it has; it stays to be reaped, so that its number stays its own.
+    pub fn ended_as(&self) -> io::Result<Option<Exit>> {
+        self.wait_id(libc::WEXITED | libc::WNOHANG | libc::WNOWAIT)
+    }
+
     /// Waits for a child's end and reaps it.
     pub async fn wait(&self) -> io::Result<Exit> {
         self.ended().await?;

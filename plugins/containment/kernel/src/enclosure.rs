@@ -5,14 +5,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use mur_plugin_api::{
-    Enclosure, EnclosureRequest, ErrorKind, HostReport, PluginError, ProcessKind, Profile, ProfileRequest, Spawned,
-    Usage,
+    Access, Enclosure, EnclosureBounds, EnclosureRequest, ErrorKind, Grant, HostReport, IoStatus, PluginError,
+    ProcessKind, Profile, ProfileRequest, Spawned, Usage,
 };
 
 use crate::entry::{Entering, Entry};
 use crate::namespaces::{self, Namespaces, Wanted};
-use crate::root::RootPlan;
+use crate::root::{ETC, RootPlan, SYSTEM, TmpPlan};
 use crate::scope::Scope;
+use crate::server::{Answer, Server};
 use crate::step::StepError;
 use crate::{Tier, landlock, probe, process, sequence, watcher};
 
@@ -34,6 +35,16 @@ struct Inside {
     namespaces: Namespaces,
     watcher: libc::pid_t,
     watched: OwnedFd,
+    commands: Vec<Commands>,
+    io: IoStatus,
+}
+
+/// What one kind of command enters, and the server that starts such once the first is asked for.
+#[derive(Debug)]
+struct Commands {
+    entry: Entry,
+    ruleset: Option<OwnedFd>,
+    server: Option<Server>,
 }
 
 /// A step's error in the interface's words.
@@ -67,8 +78,16 @@ impl KernelEnclosure {
         self.inside.as_ref().ok_or_else(|| PluginError::new(ErrorKind::Missing, "the enclosure is closed"))
     }
 
+    fn inside_mut(&mut self) -> Result<&mut Inside, PluginError> {
+        self.inside.as_mut().ok_or_else(|| PluginError::new(ErrorKind::Missing, "the enclosure is closed"))
+    }
+
     fn take_down(&mut self, within: Duration) -> bool {
-        let Some(Inside { scope, namespaces, watcher, watched }) = self.inside.take() else { return true };
+        let Some(Inside { scope, namespaces, watcher, watched, commands, .. }) = self.inside.take() else {
+            return true;
+        };
+        // Commands are reaped by their server, which is outside the process namespace: its end comes before theirs does.
+        drop(commands);
         // The scope first: relays are outside the process namespace, whose end waits for them.
         scope.directories().kill();
         drop(namespaces);
@@ -85,6 +104,7 @@ impl KernelEnclosure {
 impl Inside {
     fn new(request: &EnclosureRequest) -> Result<Self, StepError> {
         let scope = Scope::create(&scope_name(&request.session), &request.scope)?;
+        let io = scope.limit_io(request.io.as_ref());
         let watched = watcher::of_scope(scope.directories());
         let (watcher, watched) = match watched {
             Ok(made) => made,
@@ -95,12 +115,68 @@ impl Inside {
         };
         let wanted = Wanted { ports: request.ports.clone(), names: request.names };
         match namespaces::create(&scope.procs(), &wanted) {
-            Ok(namespaces) => Ok(Self { scope, namespaces, watcher, watched }),
+            Ok(namespaces) => Ok(Self { scope, namespaces, watcher, watched, commands: Vec::new(), io }),
             Err(error) => {
                 scope.directories().take_down(DROPPED);
                 process::kill(watcher);
                 Err(error)
             }
+        }
+    }
+
+    /// Makes ready what commands enter.
+    fn prepare_commands(&mut self, tier: Tier, request: &ProfileRequest) -> Result<Profile, PluginError> {
+        let mut entry = self.entry(tier, request)?;
+        let ruleset = ruleset_of(tier, request)?;
+        if let (Some(tmp), true) = (&request.tmp, tier != Tier::Sealed && probe::private_tmp(&self.namespaces)) {
+            let plan = TmpPlan::new(&request.grants, tmp, request.home.as_deref());
+            entry.tmp = plan.map_err(|error| failed(&error.within("private /tmp")))?;
+        }
+        let tmp_mapped = request.tmp.is_some() && (entry.root.is_some() || entry.tmp.is_some());
+        self.commands.push(Commands { entry, ruleset, server: None });
+        let number = u32::try_from(self.commands.len() - 1).unwrap_or(u32::MAX);
+        Ok(Profile { request: number.to_le_bytes().to_vec().into(), tmp_mapped, ..Profile::default() })
+    }
+
+    /// The part of a profile that workers and commands share; its ruleset is made apart.
+    fn entry(&self, tier: Tier, request: &ProfileRequest) -> Result<Entry, PluginError> {
+        let root = match tier {
+            Tier::Sealed => Some(
+                RootPlan::new(&request.grants, request.tmp.as_deref(), request.home.as_deref())
+                    .map_err(|error| failed(&error.within("sealed-root")))?,
+            ),
+            Tier::Advisory | Tier::Scoped => None,
+        };
+        Ok(Entry {
+            scope: self.scope.procs().len(),
+            namespaces: true,
+            landlock: tier != Tier::Advisory,
+            root,
+            unix_sockets: request.unix_sockets,
+            ..Entry::of(request.limits)
+        })
+    }
+
+    fn spawn(&mut self, tier: Tier, profile: &[u8], command: &[u8], fds: [i32; 4]) -> Result<Spawned, PluginError> {
+        let unknown = || PluginError::new(ErrorKind::Invalid, "the profile is none of this enclosure's commands");
+        let number = <[u8; 4]>::try_from(profile).map_err(|_| unknown())?;
+        let kind = self.commands.get_mut(u32::from_le_bytes(number) as usize).ok_or_else(unknown)?;
+        let server = match &kind.server {
+            Some(server) => server,
+            None => {
+                let scope = self.scope.procs().into_iter();
+                let shared: Vec<BorrowedFd<'_>> = scope.chain(self.namespaces.fds.iter().map(AsFd::as_fd)).collect();
+                let made = Server::start(tier, &kind.entry, &shared, kind.ruleset.as_ref());
+                kind.server.insert(made.map_err(|error| failed(&error))?)
+            }
+        };
+        // SAFETY: the caller of `spawn` owns these descriptors and keeps them open until it returns.
+        let fds = fds.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) });
+        match server.spawn(command, &fds) {
+            Answer::Started(pid) => Ok(Spawned { pid, ..Spawned::default() }),
+            Answer::Program(errno) => Ok(Spawned { errno, ..Spawned::default() }),
+            Answer::Step(error) => Err(failed(&error)),
+            Answer::Gone => Err(PluginError::new(ErrorKind::Missing, "the server of commands has ended")),
         }
     }
 }
@@ -117,37 +193,38 @@ fn scope_name(session: &str) -> String {
 impl Enclosure for KernelEnclosure {
     fn prepare(&mut self, request: &[u8]) -> Result<Profile, PluginError> {
         let request: ProfileRequest = serde_json::from_slice(request).map_err(|error| unreadable(&error))?;
+        let tier = self.tier;
+        let inside = self.inside_mut()?;
         if request.process == ProcessKind::Command {
-            return Err(PluginError::new(ErrorKind::Unsupported, "this library starts no commands yet"));
+            return inside.prepare_commands(tier, &request);
         }
-        let inside = self.inside()?;
-        let ruleset = match self.tier {
-            Tier::Advisory => None,
-            Tier::Scoped | Tier::Sealed => Some(ruleset(self.tier, &request)?),
-        };
-        let root = match self.tier {
-            Tier::Sealed => Some(
-                RootPlan::new(&request.grants, request.tmp.as_deref(), request.home.as_deref())
-                    .map_err(|error| failed(&error.within("sealed-root")))?,
-            ),
-            Tier::Advisory | Tier::Scoped => None,
-        };
-        let scope = inside.scope.procs();
-        let entry =
-            Entry { limits: request.limits, scope: scope.len(), namespaces: true, landlock: ruleset.is_some(), root };
+        let entry = inside.entry(tier, &request)?;
+        let ruleset = ruleset_of(tier, &request)?;
         let bytes = serde_json::to_vec(&entry)
             .map_err(|error| PluginError::new(ErrorKind::Failed, format!("the profile: {error}")))?;
-        let shared = scope.into_iter().chain(inside.namespaces.fds.iter().map(AsFd::as_fd));
+        let shared = inside.scope.procs().into_iter().chain(inside.namespaces.fds.iter().map(AsFd::as_fd));
         let mut fds = shared.map(copy).collect::<Result<Vec<OwnedFd>, PluginError>>()?;
         fds.extend(ruleset);
         Ok(Profile {
             request: bytes.into(),
             fds: fds.into_iter().map(IntoRawFd::into_raw_fd).collect::<Vec<_>>().into(),
+            tmp_mapped: entry.root.is_some() && request.tmp.is_some(),
         })
     }
 
-    fn spawn(&mut self, _profile: &Profile, _command: &[u8], _stdio: [i32; 3]) -> Result<Spawned, PluginError> {
-        Err(PluginError::new(ErrorKind::Unsupported, "this library starts no commands yet"))
+    fn spawn(&mut self, profile: &Profile, command: &[u8], fds: [i32; 4]) -> Result<Spawned, PluginError> {
+        let tier = self.tier;
+        self.inside_mut()?.spawn(tier, &profile.request, command, fds)
+    }
+
+    fn watched(&mut self) -> Result<Vec<i32>, PluginError> {
+        let commands = self.inside()?.commands.iter();
+        Ok(commands.filter_map(|kind| kind.server.as_ref()).map(Server::pidfd).collect())
+    }
+
+    fn bounds(&mut self) -> Result<EnclosureBounds, PluginError> {
+        let inside = self.inside()?;
+        Ok(EnclosureBounds { events: inside.scope.events(), io: inside.io.clone() })
     }
 
     fn network(&mut self) -> Result<Vec<i32>, PluginError> {
@@ -178,15 +255,34 @@ impl Drop for KernelEnclosure {
     }
 }
 
-/// The session's temporary folder and home are a process's only where its root has them.
-fn ruleset(tier: Tier, request: &ProfileRequest) -> Result<OwnedFd, PluginError> {
-    let mut grants = request.grants.clone();
-    if tier == Tier::Sealed {
-        let own = [&request.tmp, &request.home];
-        grants.extend(own.into_iter().flatten().map(|path| mur_plugin_api::Grant::required(path, request.own)));
+fn ruleset_of(tier: Tier, request: &ProfileRequest) -> Result<Option<OwnedFd>, PluginError> {
+    if tier == Tier::Advisory {
+        return Ok(None);
     }
-    landlock::ruleset(request.process, &grants)
-        .map_err(|ungranted| PluginError::io(ungranted.path.display(), &ungranted.error))
+    let made = landlock::ruleset(request.process, &granted(tier, request));
+    made.map(Some).map_err(|ungranted| PluginError::io(ungranted.path.display(), &ungranted.error))
+}
+
+/// Devices that commands have in a composed root, beside those everybody has.
+const SEALED_DEVICES: [(&str, Access); 3] =
+    [("/dev/full", Access::Device), ("/dev/tty", Access::Device), ("/dev/random", Access::ReadFiles)];
+
+/// The session's temporary folder and home are a worker's only where its root has them; what a composed root holds of the
+/// system can be read by commands.
+fn granted(tier: Tier, request: &ProfileRequest) -> Vec<Grant> {
+    let mut grants = request.grants.clone();
+    let command = request.process == ProcessKind::Command;
+    if command || tier == Tier::Sealed {
+        let own = [&request.tmp, &request.home];
+        grants.extend(own.into_iter().flatten().map(|path| Grant::required(path, request.own)));
+    }
+    if command && tier == Tier::Sealed {
+        let etc = ETC.iter().map(|name| format!("/etc/{name}"));
+        let system = SYSTEM.iter().map(|path| (*path).to_owned()).chain(etc);
+        grants.extend(system.map(|path| Grant::optional(path, Access::Read)));
+        grants.extend(SEALED_DEVICES.map(|(path, access)| Grant::optional(path, access)));
+    }
+    grants
 }
 
 fn copy(fd: BorrowedFd<'_>) -> Result<OwnedFd, PluginError> {

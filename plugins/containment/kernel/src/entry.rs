@@ -5,7 +5,7 @@ use std::os::fd::{BorrowedFd, RawFd};
 use mur_plugin_api::ProcessLimits;
 use serde::{Deserialize, Serialize};
 
-use crate::root::RootPlan;
+use crate::root::{RootPlan, TmpPlan};
 
 /// The bytes of a profile.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,12 +22,18 @@ pub struct Entry {
     /// The root to compose.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root: Option<RootPlan>,
+    /// The `/tmp` to cover, where no root is composed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tmp: Option<TmpPlan>,
+    /// Whether sockets of family `AF_UNIX` may be made.
+    #[serde(default)]
+    pub unix_sockets: bool,
 }
 
 impl Entry {
     /// Bounds alone.
     pub fn of(limits: ProcessLimits) -> Self {
-        Self { limits, scope: 0, namespaces: false, landlock: false, root: None }
+        Self { limits, scope: 0, namespaces: false, landlock: false, root: None, tmp: None, unix_sockets: false }
     }
 
     fn descriptors(&self) -> usize {
@@ -43,6 +49,10 @@ pub struct Entering<'a> {
     fds: Vec<BorrowedFd<'a>>,
     /// What the root is made of, once it has been opened.
     pub(crate) parts: Vec<crate::root::Opened>,
+    /// Its parent's number, where that has one.
+    pub(crate) parent: libc::pid_t,
+    /// Descriptors above stderr that it still needs once it is confined.
+    pub(crate) kept: Vec<RawFd>,
 }
 
 impl<'a> Entering<'a> {
@@ -53,7 +63,7 @@ impl<'a> Entering<'a> {
         }
         // SAFETY: the caller of `enter` owns these descriptors and keeps them open until it returns.
         let fds = fds.iter().map(|fd| unsafe { BorrowedFd::borrow_raw(*fd) }).collect();
-        Some(Self { entry, fds, parts: Vec::new() })
+        Some(Self { entry, fds, parts: Vec::new(), parent: 0, kept: Vec::new() })
     }
 
     pub(crate) fn scope(&self) -> &[BorrowedFd<'a>] {

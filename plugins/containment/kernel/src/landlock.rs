@@ -15,6 +15,7 @@ use landlock::{
 use mur_plugin_api::{Access, Grant, ProcessKind};
 
 use crate::Done;
+use crate::step::check;
 
 /// The kernel's Landlock version; `None` where there is none, or it was not enabled at boot.
 pub fn kernel_abi() -> Option<i32> {
@@ -76,6 +77,12 @@ pub fn ruleset(process: ProcessKind, grants: &[Grant]) -> Result<OwnedFd, Ungran
             Err(_) if !grant.required => continue,
             Err(found) => return Err(error(found)),
         };
+        if let Some(identity) = grant.identity {
+            let stat = nix::sys::stat::fstat(&fd).map_err(|found| error(found.into()))?;
+            if (stat.st_dev, stat.st_ino) != identity {
+                return Err(error(io::Error::from_raw_os_error(libc::ESTALE)));
+            }
+        }
         let mut rights = rights_of(grant.access) & handled;
         if !is_directory(&fd).map_err(error)? {
             rights &= ON_FILES;
@@ -124,6 +131,23 @@ fn open_path(path: &Path) -> io::Result<OwnedFd> {
 fn is_directory(fd: impl AsFd) -> io::Result<bool> {
     let mode = nix::sys::stat::fstat(fd)?.st_mode;
     Ok(mode & libc::S_IFMT == libc::S_IFDIR)
+}
+
+#[repr(C, packed)]
+struct PathRule {
+    allowed: u64,
+    parent: i32,
+}
+
+/// Adds one file that may be read to a ruleset that was made before the file was.
+pub(crate) fn add_readable(ruleset: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
+    const PATH_BENEATH: libc::c_uint = 1;
+    let fd = open_path(path)?;
+    let rule = PathRule { allowed: BitFlags::from(AccessFs::ReadFile).bits(), parent: fd.as_raw_fd() };
+    let ruleset = ruleset.as_raw_fd();
+    // SAFETY: descriptors, and a structure of the kernel's layout that outlives the call.
+    check(unsafe { libc::syscall(libc::SYS_landlock_add_rule, ruleset, PATH_BENEATH, &raw const rule, 0_u32) })?;
+    Ok(())
 }
 
 /// Enters a ruleset for good. Needs no_new_privs.

@@ -6,12 +6,15 @@
 
 #![allow(unsafe_code)]
 
+pub mod children;
+pub mod command;
 pub mod enclosure;
 pub mod entry;
 pub mod filter;
 pub mod landlock;
 pub mod namespaces;
 pub mod network;
+mod pass;
 pub mod probe;
 pub mod process;
 pub mod relay;
@@ -19,10 +22,12 @@ pub mod root;
 pub mod scope;
 pub mod seccomp;
 pub mod sequence;
+mod server;
 pub mod step;
 pub mod syscalls;
 pub mod watcher;
 
+pub use children::Children;
 pub use enclosure::KernelEnclosure;
 pub use entry::{Entering, Entry};
 pub use probe::probe;

@@ -12,7 +12,7 @@ use mur_plugin_api::{HostReport, ScopeLimits, Shortfall};
 
 use crate::entry::{Entering, Entry};
 use crate::namespaces::{self, Namespaces, Wanted};
-use crate::root::{COMPOSE, RootPlan};
+use crate::root::{COMPOSE, COVER, RootPlan, TmpPlan};
 use crate::scope::Scope;
 use crate::step::{StepError, run};
 use crate::{Tier, landlock, process};
@@ -35,7 +35,9 @@ pub fn probe(tier: Tier) -> HostReport {
             (Tier::Sealed, Err(error)) => Err(Blocker::of_namespaces(error).shortfall(error)),
             _ => rehearsed.map_err(|error| Blocker::of_root(&error).shortfall(&error)),
         });
+    let tmp = tier != Tier::Sealed && made.as_ref().is_ok_and(private_tmp);
     let readings = serde_json::json!({
+        "maps_tmp": (tier != Tier::Sealed).then_some(tmp),
         "landlock_abi": landlock::kernel_abi(),
         "userns_grant": userns_grant(),
     });
@@ -75,6 +77,7 @@ pub fn while_opening(tier: Tier, namespaces: &Namespaces, rehearse_root: bool) -
         "landlock_abi": landlock::kernel_abi(),
         "userns_grant": userns_grant(),
         "backs_sealed": backs_sealed,
+        "maps_tmp": (tier != Tier::Sealed).then(|| private_tmp(namespaces)),
     })
     .to_string())
 }
@@ -146,8 +149,27 @@ fn compose(without: &[&str]) -> Result<(), StepError> {
     })
 }
 
+/// Whether a process of the session can be given a `/tmp` of its own: some folder is mounted over it, in a child.
+pub(crate) fn private_tmp(namespaces: &Namespaces) -> bool {
+    in_a_child(|| {
+        namespaces.join_all().map_err(|error| StepError::new("joining the session's namespaces", error))?;
+        let mut entry = Entry::of(mur_plugin_api::ProcessLimits {
+            open_files: 64,
+            file_size: 1 << 20,
+            cpu_seconds: None,
+            address_space: None,
+        });
+        entry.tmp = TmpPlan::new(&[], std::path::Path::new("/usr"), None)?;
+        let entry: &'static Entry = Box::leak(Box::new(entry));
+        let entering = Entering::new(entry, &[]);
+        let mut entering = entering.ok_or_else(|| StepError::new("the plan", nix::errno::Errno::EINVAL))?;
+        run(COVER, &mut entering).map(drop)
+    })
+    .is_ok()
+}
+
 /// Runs an attempt in a forked child and learns how it went.
-fn in_a_child(attempt: impl FnOnce() -> Result<(), StepError>) -> Result<(), StepError> {
+pub(crate) fn in_a_child(attempt: impl FnOnce() -> Result<(), StepError>) -> Result<(), StepError> {
     in_a_child_saying(&mut false, || attempt().map(|()| false))
 }
 

@@ -99,6 +99,11 @@ pub(crate) fn limits(settings: &ProcessLimits) -> io::Result<Done> {
     if unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) } == libc::SIG_ERR {
         return Err(io::Error::last_os_error());
     }
+    limit_all(settings)
+}
+
+/// Sets every limit hard, and leaves what a signal does as it is: a command ends by `SIGXFSZ`, as programs expect.
+pub(crate) fn limit_all(settings: &ProcessLimits) -> io::Result<Done> {
     limit(libc::RLIMIT_NOFILE, settings.open_files, 0)?;
     limit(libc::RLIMIT_FSIZE, settings.file_size, 0)?;
     limit(libc::RLIMIT_CORE, 0, 0)?;
@@ -162,6 +167,46 @@ pub(crate) fn keep_only(fd: RawFd) -> io::Result<()> {
     // SAFETY: as above.
     check(unsafe { libc::syscall(libc::SYS_close_range, 1_u32, u32::MAX, 0_u32) })?;
     Ok(())
+}
+
+/// Closes every descriptor above stderr but some.
+pub(crate) fn close_all_but(kept: &[RawFd]) -> io::Result<Done> {
+    let mut kept: Vec<u32> = kept.iter().filter_map(|fd| u32::try_from(*fd).ok()).filter(|fd| *fd > 2).collect();
+    kept.sort_unstable();
+    let mut from = 3_u32;
+    for next in kept.into_iter().chain([u32::MAX]) {
+        if from < next {
+            let last = if next == u32::MAX { next } else { next - 1 };
+            // SAFETY: plain numbers; nothing in this process uses what they named.
+            check(unsafe { libc::syscall(libc::SYS_close_range, from, last, 0_u32) })?;
+        }
+        from = next.saturating_add(1);
+    }
+    Ok(Done::Enforced)
+}
+
+/// Leads a session of its own, without a terminal; no signal is ignored or blocked.
+pub(crate) fn own_session() -> io::Result<Done> {
+    // SAFETY: no arguments.
+    check(unsafe { libc::setsid() })?;
+    for signal in 1..=libc::SIGRTMAX() {
+        // SAFETY: the default action; the few signals whose action cannot be set answer an error, and keep theirs.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+    // SAFETY: an empty set is made and put in force.
+    unsafe {
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
+    }
+    Ok(Done::Enforced)
+}
+
+/// Makes this process a likelier one to be killed when memory is used up; where the kernel takes no such preference, it goes
+/// without.
+pub(crate) fn prefer_when_out_of_memory() -> Done {
+    let _ = std::fs::write("/proc/self/oom_score_adj", "500");
+    Done::Enforced
 }
 
 /// Leaves at once, without running anything that was registered for the end.

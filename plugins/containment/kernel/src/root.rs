@@ -8,6 +8,7 @@
 mod dev;
 mod mount;
 mod proc;
+mod tmp;
 
 use std::fs;
 use std::io;
@@ -19,17 +20,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::entry::Entering;
 use crate::namespaces::unshare;
-use crate::step::{Done, Step, StepError};
+use crate::probe::in_a_child;
+use crate::step::{Done, Step, StepError, run};
 use mount::Tree;
+pub use tmp::{COVER, TmpPlan};
 
 /// Where the root is built: the first of these that is there.
 const BASES: [&str; 5] = ["/tmp", "/run", "/var/tmp", "/mnt", "/media"];
 
 /// Host folders that programs need, read only.
-const SYSTEM: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
+pub(crate) const SYSTEM: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
 
 /// Entries of the host's `/etc` that hold nothing about its accounts, read only.
-const ETC: [&str; 14] = [
+pub(crate) const ETC: [&str; 14] = [
     "ld.so.cache",
     "ld.so.conf",
     "ld.so.conf.d",
@@ -94,15 +97,43 @@ impl RootPlan {
             binds.extend(Bind::of(&folder(tmp), "/tmp".into())?);
         }
         let own = grants.iter().cloned().chain(home.map(folder));
-        for grant in own {
+        for grant in
+            own.filter(|grant| (grant.access.writes() && !grant.path.starts_with("/dev")) || !is_common(&grant.path))
+        {
             let target = grant.path.clone();
             binds.extend(Bind::of(&grant, target)?);
         }
-        // Stable: of one target's binds the first is the one asked for first.
-        binds.sort_by_key(|bind: &Bind| bind.target.components().count());
-        binds.dedup_by(|later, first| later.target == first.target);
+        in_order(&mut binds);
         Ok(Self { binds, home: home.map(Path::to_owned) })
     }
+}
+
+/// Parents before what lies in them, one bind a target, and none that an earlier one shows already.
+fn in_order(binds: &mut Vec<Bind>) {
+    // Stable: of one target's binds the first is the one asked for first.
+    binds.sort_by(|one, other| one.target.components().cmp(other.target.components()));
+    binds.dedup_by(|later, first| {
+        let same = later.target == first.target;
+        first.write |= same && later.write;
+        same
+    });
+    binds.sort_by_key(|bind| bind.target.components().count());
+    let mut kept: Vec<Bind> = Vec::with_capacity(binds.len());
+    for bind in binds.drain(..) {
+        // The nearest one above it: a tree is cloned with whatever lies in it.
+        let above = kept.iter().rev().find(|above| bind.target.starts_with(&above.target));
+        let below = above.and_then(|above| Some((above, bind.target.strip_prefix(&above.target).ok()?)));
+        if !below.is_some_and(|(above, rest)| above.write == bind.write && above.source.join(rest) == bind.source) {
+            kept.push(bind);
+        }
+    }
+    *binds = kept;
+}
+
+/// What every composed root holds already.
+fn is_common(path: &Path) -> bool {
+    let etc = || path.strip_prefix("/etc").ok().is_some_and(|rest| ETC.iter().any(|name| rest.starts_with(name)));
+    SYSTEM.iter().any(|dir| path.starts_with(dir)) || path.starts_with("/dev") || etc()
 }
 
 impl Bind {
@@ -117,11 +148,21 @@ impl Bind {
                 source: grant.path.clone(),
                 target,
                 write: grant.access.writes(),
-                identity: (meta.dev(), meta.ino()),
+                identity: grant.identity.unwrap_or((meta.dev(), meta.ino())),
             })),
             Err(_) if !grant.required => Ok(None),
             Err(error) => Err(failed(error)),
         }
+    }
+
+    /// Its tree, which must be the one that was granted.
+    fn open(&self) -> Result<Opened, StepError> {
+        let at = |error: io::Error| StepError::new(self.source.display().to_string(), error);
+        let tree = Tree::clone(&self.source, self.write).map_err(at)?;
+        if tree.identity().map_err(at)? != self.identity {
+            return Err(at(io::Error::from_raw_os_error(libc::ESTALE)));
+        }
+        Ok(Opened { target: self.target.clone(), tree: Part::Tree(tree) })
     }
 }
 
@@ -189,6 +230,16 @@ pub const COMPOSE: &[Step<Entering<'static>>] = &[
     },
 ];
 
+/// Composes the root of a process that stays outside the session's process namespace, where no `/proc` of it could be
+/// mounted: a child inside does it, and the root of every process in its mount namespace changes with it.
+pub(crate) fn compose_from_outside(on: &mut Entering<'static>) -> Result<Done, StepError> {
+    let (unshare, rest) = COMPOSE.split_at(1);
+    run(unshare, on)?;
+    in_a_child(|| run(rest, on).map(drop))?;
+    std::env::set_current_dir("/")?;
+    Ok(Done::Enforced)
+}
+
 fn base() -> io::Result<&'static Path> {
     let found = BASES.iter().map(Path::new).find(|path| path.is_dir());
     found.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOENT))
@@ -212,12 +263,7 @@ fn open(on: &mut Entering<'_>) -> Result<Done, StepError> {
         on.parts.push(Opened { target: path, tree });
     }
     for bind in &plan.binds {
-        let at = |error: io::Error| StepError::new(bind.source.display().to_string(), error);
-        let tree = Tree::clone(&bind.source, bind.write).map_err(at)?;
-        if tree.identity().map_err(at)? != bind.identity {
-            return Err(at(io::Error::from_raw_os_error(libc::ESTALE)));
-        }
-        on.parts.push(Opened { target: bind.target.clone(), tree: Part::Tree(tree) });
+        on.parts.push(bind.open()?);
     }
     Ok(Done::Enforced)
 }

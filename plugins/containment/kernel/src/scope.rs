@@ -4,6 +4,8 @@
 //! Membership and the kill are the v2 tree's where it has `cgroup.kill`, else the freezer's.
 
 mod hierarchy;
+mod io_limit;
+mod stale;
 
 use std::fs;
 use std::io::{self, Write};
@@ -12,7 +14,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use mur_plugin_api::{ScopeLimits, Usage};
+use mur_plugin_api::{IoLimit, IoStatus, ScopeEvents, ScopeLimits, Usage};
 use nix::errno::Errno;
 
 use crate::step::{Done, StepError, check};
@@ -36,6 +38,8 @@ pub struct Scope {
     memory: PathBuf,
     pids: PathBuf,
     cpu: Option<PathBuf>,
+    /// Where reading and writing can be bounded.
+    io: Option<(PathBuf, Version)>,
 }
 
 impl Scope {
@@ -49,6 +53,7 @@ impl Scope {
             memory: PathBuf::new(),
             pids: PathBuf::new(),
             cpu: None,
+            io: None,
         };
         let made = scope.make(&hierarchies, name, limits);
         if let Err(error) = made {
@@ -99,6 +104,12 @@ impl Scope {
             self.add(&base.join(name))?;
             self.cpu = Some(base.join(name).join("cpuacct.usage"));
         }
+        if let Some((base, version)) = hierarchies.place_of_io() {
+            let dir = base.join(name);
+            if self.add(&dir).is_ok() {
+                self.io = Some((dir, version));
+            }
+        }
         Ok(())
     }
 
@@ -108,6 +119,7 @@ impl Scope {
             return Ok(());
         }
         let step = || "creating the session's cgroup directory";
+        stale::sweep(dir);
         fs::create_dir(dir).map_err(|error| StepError::new(format!("{}: {}", step(), dir.display()), error))?;
         self.directories.0.push(dir.to_owned());
         let procs = fs::OpenOptions::new().write(true).custom_flags(libc::O_CLOEXEC).open(dir.join("cgroup.procs"));
@@ -124,6 +136,23 @@ impl Scope {
     /// What is written to join the scope: one descriptor a directory.
     pub fn procs(&self) -> Vec<BorrowedFd<'_>> {
         self.procs.iter().map(AsFd::as_fd).collect()
+    }
+
+    /// Bounds reading and writing of the disk a path is on, as far as this host can.
+    pub fn limit_io(&self, limit: Option<&IoLimit>) -> IoStatus {
+        io_limit::set(self.io.as_ref(), limit)
+    }
+
+    /// How often bounds were met.
+    pub fn events(&self) -> ScopeEvents {
+        let count = |beside: &Path, files: &[&str], key: &str| {
+            let text = files.iter().find_map(|name| fs::read_to_string(beside.with_file_name(name)).ok())?;
+            text.lines().find_map(|line| line.strip_prefix(key)?.trim().parse().ok())
+        };
+        ScopeEvents {
+            oom_kills: count(&self.memory, &["memory.events", "memory.oom_control"], "oom_kill ").unwrap_or(0),
+            pids_refused: count(&self.pids, &["pids.events"], "max ").unwrap_or(0),
+        }
     }
 
     /// What is used so far.

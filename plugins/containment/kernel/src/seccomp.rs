@@ -15,6 +15,8 @@ pub enum Filter {
     Worker,
     /// For commands: the common surface; memory files only such that can never be executed.
     Command,
+    /// The same, with sockets of family `AF_UNIX` (`capabilities.network.unix_sockets`).
+    UnixCommand,
     /// For a process that needs only the descriptors it holds.
     DenyAll,
     /// For one that waits for another and then ends as it did.
@@ -25,7 +27,7 @@ pub enum Filter {
 
 impl Filter {
     /// All filters.
-    pub const ALL: [Self; 5] = [Self::Worker, Self::Command, Self::DenyAll, Self::Relay, Self::Wait];
+    pub const ALL: [Self; 6] = [Self::Worker, Self::Command, Self::UnixCommand, Self::DenyAll, Self::Relay, Self::Wait];
 }
 
 const CLONE_NEW_NAMESPACES: u32 = (libc::CLONE_NEWNS
@@ -57,7 +59,7 @@ pub fn program(filter: Filter) -> BpfProgram {
 
 fn table(filter: Filter) -> Vec<(i64, Answer)> {
     match filter {
-        Filter::Worker | Filter::Command => common(filter),
+        Filter::Worker | Filter::Command | Filter::UnixCommand => common(filter),
         Filter::DenyAll => with_own_signals(syscalls::DENY_ALL),
         Filter::Relay => with_own_signals(syscalls::RELAY),
         Filter::Wait => allowed(syscalls::WAIT),
@@ -94,7 +96,7 @@ fn common(filter: Filter) -> Vec<(i64, Answer)> {
     let families = vec![
         family(libc::AF_INET, Answer::Allow),
         family(libc::AF_INET6, Answer::Allow),
-        family(libc::AF_UNIX, denied.clone()),
+        family(libc::AF_UNIX, if filter == Filter::UnixCommand { Answer::Allow } else { denied.clone() }),
         family(libc::AF_NETLINK, denied.clone()),
         family(libc::AF_PACKET, denied),
     ];

@@ -1,6 +1,7 @@
 //! The sequences of a guest worker in each class, and of a process that needs nothing but its descriptors.
 
 use std::io;
+use std::path::Path;
 
 use mur_plugin_api::ProcessLimits;
 
@@ -102,6 +103,102 @@ const DENY_ALL_FILTER: EnterStep = Step {
     effect: "only reading, writing, memory, clocks and ending are left",
     run: |_| Ok(seccomp::load(seccomp::Filter::DenyAll)?),
 };
+
+const SESSION: EnterStep = Step {
+    name: "session",
+    effect: "it has no terminal, and no signal is ignored or blocked",
+    run: |_| Ok(process::own_session()?),
+};
+const PARENT_DEATH_OF_SERVER: EnterStep = Step {
+    name: "parent-death signal",
+    effect: "it is killed when the enclosure's process ends",
+    run: |on| Ok(process::die_with(on.parent)?),
+};
+const TMP: EnterStep = Step {
+    name: "private /tmp",
+    effect: "/tmp is the session's folder for temporary files; granted folders below the host's stay",
+    run: |on| {
+        if on.entry.tmp.is_some() {
+            run(root::COVER, on)?;
+        }
+        std::env::set_current_dir("/")?;
+        Ok(Done::Enforced)
+    },
+};
+const ROOT_FROM_OUTSIDE: EnterStep = Step {
+    name: "sealed-root",
+    effect: "the root of commands holds what they were granted; everything else is absent",
+    run: root::compose_from_outside,
+};
+const ACCOUNTS: EnterStep = Step {
+    name: "landlock: accounts",
+    effect: "the composed root's own /etc/passwd and /etc/group can be read",
+    run: |on| {
+        let ruleset = on.ruleset().ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))?;
+        for path in ["/etc/passwd", "/etc/group"] {
+            landlock::add_readable(ruleset, Path::new(path))?;
+        }
+        Ok(Done::Enforced)
+    },
+};
+const KEEP: EnterStep = Step {
+    name: "descriptors",
+    effect: "nothing of the enclosure's is held but the connection to it and the ruleset",
+    run: |on| Ok(process::close_all_but(&on.kept)?),
+};
+const COMMAND_FILTER: EnterStep = Step {
+    name: "system call filter",
+    effect: "system calls outside the list answer EPERM, sockets outside it EACCES",
+    run: |on| {
+        process::name(c"mur-commands");
+        let filter = if on.entry.unix_sockets { seccomp::Filter::UnixCommand } else { seccomp::Filter::Command };
+        Ok(seccomp::load(filter)?)
+    },
+};
+
+/// What the server of commands enters under `advisory` and `scoped`; each command adds
+/// [`command::COMMAND`](crate::command::COMMAND).
+pub const SERVER: &[EnterStep] = &[
+    SESSION,
+    SCOPE,
+    USER,
+    NETWORK,
+    IPC,
+    PID,
+    PARENT_DEATH_OF_SERVER,
+    TMP,
+    KEEP,
+    CAPABILITIES,
+    NO_NEW_PRIVILEGES,
+    NOT_DUMPABLE,
+    COMMAND_FILTER,
+];
+
+/// What it enters under `sealed`.
+pub const SEALED_SERVER: &[EnterStep] = &[
+    SESSION,
+    SCOPE,
+    USER,
+    NETWORK,
+    IPC,
+    PID,
+    PARENT_DEATH_OF_SERVER,
+    ROOT_FROM_OUTSIDE,
+    ACCOUNTS,
+    KEEP,
+    CAPABILITIES,
+    NO_NEW_PRIVILEGES,
+    NOT_DUMPABLE,
+    COMMAND_FILTER,
+];
+
+/// The sequence of a class's server of commands.
+pub(crate) fn of_server(tier: Tier) -> &'static [EnterStep] {
+    match tier {
+        Tier::Advisory | Tier::Scoped => SERVER,
+        Tier::Sealed => SEALED_SERVER,
+    }
+}
 
 /// What a worker enters under `advisory`. The filter comes last, limits after whatever needs descriptors.
 pub const ADVISORY_WORKER: &[EnterStep] = &[

@@ -115,6 +115,18 @@ impl Hierarchies {
         lists(base, "cgroup.subtree_control", controller).then(|| (base.clone(), Version::Two))
     }
 
+    /// The same for reading and writing, which may be missing: the v2 tree is asked to pass it on, and may refuse.
+    pub fn place_of_io(&self) -> Option<(PathBuf, Version)> {
+        if let Some(base) = self.legacy("blkio") {
+            return Some((base.to_owned(), Version::One));
+        }
+        let base = self.two.as_ref()?;
+        if !lists(base, "cgroup.subtree_control", "io") {
+            fs::write(base.join("cgroup.subtree_control"), "+io").ok()?;
+        }
+        Some((base.clone(), Version::Two))
+    }
+
     /// This process's directory of a v1 hierarchy.
     pub fn legacy(&self, controller: &str) -> Option<&Path> {
         let found = self.one.iter().find(|(names, _)| names.iter().any(|name| name == controller));

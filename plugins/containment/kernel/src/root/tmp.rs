@@ -1,0 +1,84 @@
+//! A `/tmp` of the session's own, where the class composes no root: its folder for temporary files covers the host's `/tmp`
+//! in a mount namespace, and what a process was granted below the host's `/tmp` is bound back at its own path.
+
+use std::io;
+use std::path::Path;
+
+use mur_plugin_api::{Access, Grant};
+use serde::{Deserialize, Serialize};
+
+use super::mount;
+use super::{Bind, Opened, Part, place_for};
+use crate::entry::Entering;
+use crate::namespaces::unshare;
+use crate::step::{Done, Step, StepError};
+
+const TMP: &str = "/tmp";
+
+/// What becomes of `/tmp`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TmpPlan {
+    /// The session's folder first, then what is bound back, parents before what lies in them.
+    pub binds: Vec<Bind>,
+}
+
+impl TmpPlan {
+    /// The plan of a process with these grants; `None` when `/tmp` itself, or a folder above it, is granted for writing:
+    /// then it stays the host's.
+    pub fn new(grants: &[Grant], tmp: &Path, home: Option<&Path>) -> Result<Option<Self>, StepError> {
+        if grants.iter().any(|grant| grant.access.writes() && Path::new(TMP).starts_with(&grant.path)) {
+            return Ok(None);
+        }
+        let own = Grant::required(tmp, Access::Write);
+        let mut binds: Vec<Bind> = Bind::of(&own, TMP.into())?.into_iter().collect();
+        let home = home.map(|home| Grant::required(home, Access::Write));
+        let mut back = Vec::new();
+        for grant in grants.iter().chain(&home) {
+            // What the folder itself holds is not bound into itself.
+            if grant.path.starts_with(TMP) && grant.path != Path::new(TMP) {
+                back.extend(Bind::of(grant, grant.path.clone())?);
+            }
+        }
+        super::in_order(&mut back);
+        binds.extend(back);
+        Ok(Some(Self { binds }))
+    }
+}
+
+/// How it is done, in order.
+pub const COVER: &[Step<Entering<'static>>] = &[
+    Step {
+        name: "unshare(CLONE_NEWNS)",
+        effect: "mounts made from here on are the process's own",
+        run: |_| unshare(libc::CLONE_NEWNS),
+    },
+    Step {
+        name: "making / MS_REC|MS_PRIVATE",
+        effect: "no mount is passed on to the host or from it",
+        run: |_| Ok(mount::make_private()?),
+    },
+    Step { name: "opening the folders", effect: "each is the one that was granted", run: open },
+    Step {
+        name: "bind-mounting over /tmp",
+        effect: "/tmp is the session's, granted folders below it stay",
+        run: attach,
+    },
+];
+
+fn open(on: &mut Entering<'_>) -> Result<Done, StepError> {
+    let plan = on.entry.tmp.as_ref().ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
+    for bind in &plan.binds {
+        on.parts.push(bind.open()?);
+    }
+    Ok(Done::Enforced)
+}
+
+fn attach(on: &mut Entering<'_>) -> Result<Done, StepError> {
+    for Opened { target, tree } in on.parts.drain(..) {
+        let at = |error: io::Error| StepError::new(target.display().to_string(), error);
+        let Part::Tree(tree) = tree else { continue };
+        place_for(&target, tree.is_directory().map_err(at)?).map_err(at)?;
+        tree.attach(&target).map_err(at)?;
+    }
+    Ok(Done::Enforced)
+}
