@@ -1,4 +1,4 @@
-//! Measurements of the budget that need the library: `measure plugins|tool-call|classes|door DIST HOME`, one JSON object on
+//! Measurements of the budget that need the library: `measure plugins|tool-call|classes|commands|door DIST HOME`, one JSON object on
 //! standard output. Run by `cargo xtask bench` on a release build, from a copy in the dist's `bin/`.
 
 #![allow(clippy::disallowed_methods, reason = "a measurement starts mur as its launcher does")]
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use mur::containment::{Class, Helper, Prepared, WorkerLimits};
+use mur::containment::{Class, CommandProfile, Ended, Helper, Prepared, WorkerLimits};
 use mur::credentials::MemberName;
 use mur::credentials::channel::{FirstLine, ProcessName, first_line};
 use mur::credentials::token::SigningKey;
@@ -23,7 +23,7 @@ use mur::worker::engine::{self, Reservation};
 use mur::worker::{
     ArtifactSpec, BoxFuture, CallLimits, Confinement, HostCalls, Kind, ToolInput, WorkerSet, WorkerSetup,
 };
-use mur_plugin_api::{Access, EnclosureRequest, Grant, ProcessKind, ProfileRequest, ScopeLimits};
+use mur_plugin_api::{Access, CommandRequest, EnclosureRequest, Grant, ProcessKind, ProfileRequest, ScopeLimits};
 use serde_json::{Value, json};
 
 type Outcome = Result<Value, Box<dyn std::error::Error>>;
@@ -32,6 +32,7 @@ type Outcome = Result<Value, Box<dyn std::error::Error>>;
 const INPUT: &str = r#"{"text":"the quick brown fox jumps over the lazy dog","top":1}"#;
 const CALLS: usize = 2000;
 const CLASS_RUNS: usize = 15;
+const COMMANDS: usize = 60;
 const CONNECTIONS: usize = 8;
 const DOOR_FOR: Duration = Duration::from_secs(3);
 const DOOR_RUNS: usize = 3;
@@ -42,8 +43,9 @@ fn main() -> ExitCode {
         ["plugins", _, home] => plugins(Path::new(home)),
         ["tool-call", dist, _] => tool_call(Path::new(dist)),
         ["classes", dist, _] => classes(Path::new(dist)),
+        ["commands", dist, _] => commands(Path::new(dist)),
         ["door", dist, home] => door(Path::new(dist), Path::new(home)),
-        _ => Err("usage: measure plugins|tool-call|classes|door DIST HOME".into()),
+        _ => Err("usage: measure plugins|tool-call|classes|commands|door DIST HOME".into()),
     };
     match outcome {
         Ok(value) => {
@@ -119,6 +121,57 @@ fn classes(dist: &Path) -> Outcome {
     found.insert("enclosure".to_owned(), json!(enclosures));
     found.insert("probe".to_owned(), json!(probes));
     Ok(Value::Object(found))
+}
+
+/// Milliseconds a command takes under a class above the bare command: `/bin/true` from its start to its end.
+fn commands(dist: &Path) -> Outcome {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let bare = command_times(&runtime, &CommandProfile::unconfined())?;
+    let mut found = serde_json::Map::new();
+    for class in [Class::Scoped, Class::Sealed] {
+        let folder = tempfile::tempdir()?;
+        let library = dist.join(format!("lib/mur/plugins/libmur_containment_{class}.so"));
+        let helper = Helper::with_program(dist.join("bin/mur"))?;
+        helper.load(class, &std::os::fd::OwnedFd::from(std::fs::File::open(library)?))?;
+        helper.open(class, enclosure_request())?;
+        let system = ["/usr", "/bin", "/lib", "/lib64"].map(|path| Grant::optional(path, Access::ExecuteRead));
+        let grants = system.into_iter().chain([Grant::required(folder.path(), Access::Write)]).collect();
+        let limits = WorkerLimits::default().into();
+        let profile =
+            helper.commands(ProfileRequest { grants, ..ProfileRequest::new(ProcessKind::Command, limits) })?;
+        let held = command_times(&runtime, &profile)?;
+        // Both sorted: the difference at every quantile.
+        let above: Vec<f64> = held.iter().zip(&bare).map(|(held, bare)| held - bare).collect();
+        found.insert(class.as_str().to_owned(), json!(above));
+        helper.close();
+    }
+    found.insert("bare".to_owned(), json!(bare));
+    Ok(Value::Object(found))
+}
+
+fn command_times(
+    runtime: &tokio::runtime::Runtime,
+    profile: &CommandProfile,
+) -> Result<Vec<f64>, Box<dyn std::error::Error>> {
+    let command =
+        CommandRequest { program: "/bin/true".into(), args: vec!["true".into()], env: Vec::new(), cwd: "/".into() };
+    let mut times = Vec::new();
+    for round in 0..=COMMANDS {
+        let null = || std::fs::OpenOptions::new().read(true).write(true).open("/dev/null");
+        let stdio = [null()?.into(), null()?.into(), null()?.into()];
+        let start = Instant::now();
+        let running = profile.start(&command, stdio)?;
+        let ended = runtime.block_on(running.wait())?;
+        if ended != Ended::Exited(0) {
+            return Err(format!("/bin/true ended as {ended:?}").into());
+        }
+        // The first one starts the server.
+        if round > 0 {
+            times.push(start.elapsed().as_secs_f64() * 1000.0);
+        }
+    }
+    times.sort_by(f64::total_cmp);
+    Ok(times)
 }
 
 fn enclosure_request() -> EnclosureRequest {

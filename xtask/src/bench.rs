@@ -37,7 +37,16 @@ fn classes(table: &mut Table, measure: &std::path::Path, dist: &Dist, place: &Pl
             Err(fault) => table.add(Row::missing(what, "ms", budget, fault)),
         }
     }
-    table.add(Row::missing("a command under scoped / sealed", "ms", 0.0, "commands are not started yet"));
+    let commands = measured(measure, "commands", dist, place);
+    for (what, key, budget) in [
+        ("a command under scoped, above the bare command", "scoped", 2.0),
+        ("a command under sealed, above the bare command", "sealed", 3.0),
+    ] {
+        match &commands {
+            Ok(found) => table.add(Row::new(what, "ms", budget, numbers(&found[key]))),
+            Err(fault) => table.add(Row::missing(what, "ms", budget, fault)),
+        }
+    }
 }
 
 /// Measures and prints. The machine should be idle: the numbers are wall-clock.

@@ -1,4 +1,4 @@
-//! `mur __enter`: its place; the classes that use it come with `scoped` and `sealed`.
+//! `mur __enter`: its place; backends that are programs will use it.
 
 /// Entry of the hidden subcommand: refuses until a class needs it.
 pub fn main() -> u8 {

@@ -40,7 +40,7 @@ impl Profile {
             Ok((Answer::NotSpawned(why), _)) => Err(match why {
                 NotSpawned::Program(number) => StartError::Program(io::Error::from_raw_os_error(number)),
                 NotSpawned::SetUp(why) => StartError::SetUp(why),
-                NotSpawned::Gone(why) => StartError::Gone(why),
+                NotSpawned::Gone(why) => StartError::Gone(format!("the session's enclosure: {why}")),
             }),
             Ok(_) => Err(StartError::Gone(format!("the session's enclosure: {}", nonsense()))),
             Err(why) => Err(StartError::Gone(format!("the session's enclosure: {why}"))),

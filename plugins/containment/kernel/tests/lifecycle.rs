@@ -326,3 +326,27 @@ fn a_probe_leaves_this_process_as_it_was_and_nothing_behind() {
     assert!(std::fs::File::open("/etc/passwd").is_ok());
     assert!(scopes("probe").is_empty());
 }
+
+#[test]
+fn scopes_of_dead_makers_go_with_the_next_one_and_those_of_living_ones_stay() {
+    let limits = mur_plugin_api::ScopeLimits { memory: 64 << 20, pids: 16, cpu_percent: 100 };
+    let own = format!("murmur-living-{}-0", std::process::id());
+    let living = mur_containment_kernel::scope::Scope::create(&own, &limits).unwrap();
+    // Dropped, a scope stays: as if maker and watcher had been killed at once.
+    let (said, _) = start(None, |out| {
+        let name = format!("murmur-stale-{}-0", std::process::id());
+        let made = mur_containment_kernel::scope::Scope::create(&name, &limits);
+        let _ = writeln!(out, "{}", made.is_ok());
+    })
+    .said();
+    assert_eq!((said.as_str(), scopes("stale").is_empty()), ("true\n", false));
+    // It is old enough in a while.
+    wait_until("the stale scope is gone", || {
+        let name = format!("murmur-next-{}-0", std::process::id());
+        let next = mur_containment_kernel::scope::Scope::create(&name, &limits).unwrap();
+        assert!(next.directories().take_down(Duration::from_secs(5)));
+        scopes("stale").is_empty()
+    });
+    assert!(!scopes("living").is_empty());
+    assert!(living.directories().take_down(Duration::from_secs(5)));
+}
