@@ -185,13 +185,19 @@ pub(crate) fn close_all_but(kept: &[RawFd]) -> io::Result<Done> {
     Ok(Done::Enforced)
 }
 
+/// The kernel's last signal.
+const SIGNALS: libc::c_int = 64;
+
 /// Leads a session of its own, without a terminal; no signal is ignored or blocked.
 pub(crate) fn own_session() -> io::Result<Done> {
     // SAFETY: no arguments.
     check(unsafe { libc::setsid() })?;
-    for signal in 1..=libc::SIGRTMAX() {
-        // SAFETY: the default action; the few signals whose action cannot be set answer an error, and keep theirs.
-        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    // The kernel's own structure, all zeroes: the default action. The C library refuses the two signals it uses itself.
+    let default = [0_u64; 4];
+    for signal in 1..=SIGNALS {
+        // SAFETY: a structure of the kernel's layout, a null pointer where nothing is asked, and the size of a signal set.
+        // The two signals whose action cannot be set answer an error, and keep theirs.
+        unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), std::ptr::null::<u64>(), 8_usize) };
     }
     // SAFETY: an empty set is made and put in force.
     unsafe {
