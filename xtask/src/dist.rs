@@ -48,7 +48,14 @@ pub fn dist(profile: Profile) -> Outcome<Dist> {
 /// The same with a `mur` that holds the probe of the escape-conformance harness, in a prefix of its own. The packages and
 /// the profile are those of [`dist`], so that cargo builds the package `mur` and the probe once more, and nothing else.
 pub fn escape_probe() -> Outcome<Dist> {
-    assemble(Profile::Debug, "probe", &["--features", "mur/escape-probe"])
+    let dist = assemble(Profile::Debug, "probe", &["--features", "mur/escape-probe"])?;
+    // For the routes of commands: the probe as a library and as a program, of the same build.
+    let folder = dist.root.join("lib/mur/probe");
+    sh::folder(&folder)?;
+    for file in ["libmur_escape_probe.so", "escape-probe"] {
+        sh::copy(&sh::target().join("debug").join(file), &folder.join(file), 0o755)?;
+    }
+    Ok(dist)
 }
 
 fn assemble(profile: Profile, name: &str, flags: &[&str]) -> Outcome<Dist> {

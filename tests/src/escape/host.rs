@@ -114,17 +114,16 @@ pub fn setting(path: &str) -> String {
     fs::read_to_string(path).map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned())
 }
 
-/// A program on the path.
-pub fn which(name: &str) -> Option<PathBuf> {
+/// A program on a path.
+pub fn which(name: &str, path: &str) -> Option<PathBuf> {
     if name.contains('/') {
         return Path::new(name).is_file().then(|| name.into());
     }
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
+    std::env::split_paths(path).map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 
 /// Whether the user's systemd runs and can give a scope.
 pub fn has_user_systemd() -> bool {
     let runs = std::env::var_os("XDG_RUNTIME_DIR").is_some_and(|dir| Path::new(&dir).join("systemd/private").exists());
-    runs && which("systemd-run").is_some()
+    runs && which("systemd-run", super::stage::PATH).is_some()
 }

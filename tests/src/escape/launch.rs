@@ -88,6 +88,11 @@ impl Bench {
         }
         stage::write(&project.join(".env"), &format!("EC_SECRET={MARKER}\n"), 0o600)?;
         self.staged_program(&work)?;
+        if capsule.route == Route::Shell {
+            let library = work.join(stage::LIBRARY);
+            fs::write(&library, self.stage.probe(stage::LIBRARY)?)
+                .map_err(|fault| format!("{}: {fault}", library.display()))?;
+        }
         let plan = work.join("plan");
         let common = self.lines(capsule);
         stage::write(&plan, &format!("wait 1\ncanary {CANARY}-{number}-{}\n", std::process::id()), 0o600)?;
@@ -118,7 +123,7 @@ impl Bench {
 
     /// A program nobody lists, under the name of one that is.
     fn staged_program(&self, work: &Path) -> Result<(), String> {
-        let echo = which("echo").ok_or("there is no 'echo' to stage")?;
+        let echo = which("echo", stage::PATH).ok_or("there is no 'echo' to stage")?;
         let staged = work.join("bash");
         fs::copy(&echo, &staged)
             .and_then(|_| fs::set_permissions(&staged, fs::Permissions::from_mode(0o755)))

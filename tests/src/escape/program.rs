@@ -76,7 +76,7 @@ fn graded(options: &Options, class: Class) -> Result<Summary, Stop> {
         );
         return Err(Stop::Refused(why));
     }
-    if wanted.contains(&Route::Shell) && host::which(&options.python).is_none() {
+    if wanted.contains(&Route::Shell) && host::which(&options.python, super::stage::PATH).is_none() {
         return Err(Stop::Refused(format!("there is no '{}' on the path", options.python)));
     }
     let bench = bench(options, mur, at)?;
@@ -106,7 +106,11 @@ fn find(options: &Options) -> Option<PathBuf> {
         Some(named) => Some(named),
         None => {
             let assembled = PathBuf::from("target/dist/probe/bin/mur");
-            if assembled.is_file() { Some(assembled) } else { host::which("mur") }
+            if assembled.is_file() {
+                Some(assembled)
+            } else {
+                std::env::var("PATH").ok().and_then(|path| host::which("mur", &path))
+            }
         }
     };
     found.filter(|path| path.is_file()).and_then(|path| path.canonicalize().ok())
@@ -119,7 +123,7 @@ fn bench(options: &Options, mur: PathBuf, at: OffsetDateTime) -> Result<Bench, S
         .unwrap_or_else(|| options.record_dir.join(format!("escape-conformance-work-{}", record::stamp(at))));
     super::stage::make_private(&root)?;
     let root = root.canonicalize().map_err(|fault| format!("{}: {fault}", root.display()))?;
-    let stage = Stage::new(mur, &root)?;
+    let stage = Stage::new(mur, &root, &options.python)?;
     let listeners = Listeners::open(&root).map_err(|fault| format!("the harness cannot listen: {fault}"))?;
     Ok(Bench {
         stage,

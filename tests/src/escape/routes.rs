@@ -157,7 +157,7 @@ fn attempt(
         let later: &[&str] = if slow { &once } else { &[] };
         let ran = bench.launch(&Capsule { slow, ..tight }, &once, later)?;
         note(&ran, problems);
-        let seen = if slow { filled(&ran) } else { hogged(&ran) };
+        let seen = if slow { filled(&ran) } else { hogged(&ran, route) };
         insert(&mut found, cases, id, (seen, ran.folder.clone()));
     }
     Ok(found)
@@ -272,15 +272,32 @@ fn filled(ran: &Ran) -> Seen {
     seen.unwrap_or_else(|| Seen::new(Verdict::Inconclusive, "-", "the probe reported nothing"))
 }
 
-/// A worker that was killed has to surface as a lost one.
-fn hogged(ran: &Ran) -> Seen {
+/// A worker that was killed has to surface as a lost one; a command that was, by its status, in a session that goes on.
+fn hogged(ran: &Ran, route: Route) -> Seen {
     let seen = ran.seen.get("resource-memory-hog").cloned();
     let mut seen = seen.unwrap_or_else(|| Seen::new(Verdict::Inconclusive, "-", "the probe reported nothing"));
-    if seen.verdict == Verdict::Contained {
-        match lost(ran) {
-            Ok(()) => seen.detail = "the worker was killed, and the run ended with E-RUN-065".to_owned(),
-            Err(why) => seen = Seen::new(Verdict::Inconclusive, "-", why),
+    if seen.verdict != Verdict::Contained {
+        return seen;
+    }
+    let surfaced = if route.worker().is_some() { lost(ran) } else { killed(ran, route) };
+    match surfaced {
+        Ok(()) if route.worker().is_some() => {
+            seen.detail = "the worker was killed, and the run ended with E-RUN-065".to_owned();
         }
+        Ok(()) => seen.detail = "the command was killed, and the session went on".to_owned(),
+        Err(why) => seen = Seen::new(Verdict::Inconclusive, "-", why),
     }
     seen
+}
+
+fn killed(ran: &Ran, route: Route) -> Result<(), String> {
+    let trace = ran.trace.as_ref().ok_or("there is no trace")?;
+    if ran.status != Some(0) || trace.first("session_end").is_none() {
+        return Err(format!("the session ended with {:?}", ran.status));
+    }
+    match trace.first("shell").map(|record| record["exit_code"].clone()) {
+        Some(code) if code != 137 => Err(format!("the command's status is {code}, not 137")),
+        None if route == Route::Shell => Err("the trace has no command".to_owned()),
+        _ => Ok(()),
+    }
 }

@@ -21,6 +21,12 @@ pub const TOOLS_STORE: &str = "ec-tools";
 /// The key no worker may hold; it is put in a gateway.
 pub const KEY: &str = "ec-planted-gateway-key-5b1f0c";
 
+/// The probe as a library, in the work folder.
+pub const LIBRARY: &str = "libmur_escape_probe.so";
+
+/// The folders of programs every launch has. A user's own, with wrappers around interpreters, would measure those.
+pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
 /// What no worker may read from a file.
 pub const MARKER: &str = "ec-planted-secret-90d2";
 
@@ -78,6 +84,8 @@ pub struct Stage {
     pub home: PathBuf,
     /// Where everything of this run lies.
     pub root: PathBuf,
+    /// The interpreter that loads the probe.
+    pub python: String,
     driver_version: String,
     tool_version: String,
 }
@@ -87,7 +95,7 @@ impl Stage {
     ///
     /// # Errors
     /// In words, when that fails.
-    pub fn new(mur: PathBuf, root: &Path) -> Result<Self, String> {
+    pub fn new(mur: PathBuf, root: &Path, python: &str) -> Result<Self, String> {
         let home = root.join("home");
         for folder in [root, &home, &home.join(".murmur"), &root.join("sources")] {
             make_private(folder)?;
@@ -96,13 +104,13 @@ impl Stage {
         write(&config, &format!("# {MARKER}\n"), 0o600)?;
         let (driver_version, driver) = bundled(&mur, "driver-scripted")?;
         let (tool_version, tool) = bundled(&mur, "read-file")?;
-        let stage = Self { mur, home, root: root.to_owned(), driver_version, tool_version };
+        let stage = Self { mur, home, root: root.to_owned(), python: python.to_owned(), driver_version, tool_version };
         stage.install(
             &json!({
                 "name": "escape-probe", "version": "1.0.0", "runtime": "tool", "execution": "wasm",
                 "requires_files": ["capsule.wasm"], "description": "Where the probe runs.",
             }),
-            Some(&tool),
+            Some(("capsule.wasm", &tool)),
         )?;
         stage.install(
             &json!({
@@ -111,7 +119,7 @@ impl Stage {
                 "upstream_auth": {"header": "authorization", "value": "Bearer {key}"},
                 "models": {"scripted": {"max_output_tokens": 64000, "context_window": 1_000_000}},
             }),
-            Some(&driver),
+            Some(("capsule.wasm", &driver)),
         )?;
         Ok(stage)
     }
@@ -119,8 +127,7 @@ impl Stage {
     /// A command line of `mur` with nothing but a path and this home around it.
     pub fn mur(&self, cwd: &Path) -> Command {
         let mut command = Command::new(&self.mur);
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        command.env_clear().env("PATH", path).env("HOME", &self.home).current_dir(cwd);
+        command.env_clear().env("PATH", PATH).env("HOME", &self.home).current_dir(cwd);
         command
     }
 
@@ -134,17 +141,31 @@ impl Stage {
     ///
     /// # Errors
     /// In words, with what `mur` said.
-    pub fn install(&self, manifest: &Value, component: Option<&[u8]>) -> Result<(), String> {
+    pub fn install(&self, manifest: &Value, packed: Option<(&str, &[u8])>) -> Result<(), String> {
         let text = |key: &str| manifest[key].as_str().unwrap_or_default();
         let name = format!("{}-{}", text("name"), text("version"));
         let source = self.root.join("sources").join(&name);
         make_private(&source)?;
         write(&source.join("murmur.yaml"), &format!("{manifest:#}"), 0o644)?;
-        if let Some(component) = component {
-            fs::write(source.join("capsule.wasm"), component).map_err(|fault| format!("{name}: {fault}"))?;
+        if let Some((file, bytes)) = packed {
+            let file = source.join(file);
+            fs::create_dir_all(file.parent().unwrap_or(&source)).map_err(|fault| format!("{name}: {fault}"))?;
+            fs::write(&file, bytes)
+                .and_then(|()| fs::set_permissions(&file, fs::Permissions::from_mode(0o755)))
+                .map_err(|fault| format!("{name}: {fault}"))?;
         }
         self.ok(&["build".as_ref(), &source])?;
         self.ok(&["install".as_ref(), "-g".as_ref(), &source.join(format!("{name}.mur.zip"))])
+    }
+
+    /// The probe as a library or a program, beside the `mur` graded.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub fn probe(&self, file: &str) -> Result<Vec<u8>, String> {
+        let prefix = self.mur.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
+        let path = prefix.join("lib/mur/probe").join(file);
+        fs::read(&path).map_err(|fault| format!("{}: {fault}; see 'cargo xtask dist --escape-probe'", path.display()))
     }
 
     /// Installs a capsule; once is enough.
@@ -155,23 +176,31 @@ impl Stage {
         if self.root.join("sources").join(format!("{}-0.1.0", capsule.name())).exists() {
             return Ok(());
         }
+        if capsule.route == Route::NativeTool && !self.root.join("sources/escape-native-1.0.0").exists() {
+            self.install(
+                &json!({
+                    "name": "escape-native", "version": "1.0.0", "runtime": "tool", "implementation": "native",
+                    "requires_files": ["bin/escape-native"], "description": "The probe.",
+                    "input_schema": {"type": "object", "properties": {"plan": {"type": "string"}}},
+                }),
+                Some(("bin/escape-native", &self.probe("escape-probe")?)),
+            )?;
+        }
         self.install(&self.manifest(capsule), None)
     }
 
     fn manifest(&self, capsule: &Capsule) -> Value {
         let gateway = json!({"endpoint": "http://127.0.0.1:9", "api_key": KEY});
         let stored = |store: &str| json!({"state": {"store": store}});
-        let scripted = |extra: Value| {
-            let mut driver = json!({
-                "name": "murmur/driver-scripted", "version": self.driver_version, "runtime": "driver",
-                "gateway": gateway, "capabilities": stored(DRIVER_STORE),
-            });
-            merge(&mut driver, extra);
-            driver
-        };
+        let scripted = json!({
+            "name": "murmur/driver-scripted", "version": self.driver_version, "runtime": "driver",
+            "gateway": gateway, "capabilities": stored(DRIVER_STORE),
+        });
         let tool = json!({
             "name": "local/escape-probe", "version": "1.0.0", "runtime": "tool", "capabilities": stored(TOOLS_STORE),
         });
+        let native = json!({"name": "local/escape-native", "version": "1.0.0", "runtime": "tool"});
+        let scripts = || json!({"artifact": "murmur/driver-scripted", "config": self.script(capsule)});
         let (artifacts, driver) = match capsule.route {
             Route::Driver => (
                 json!([
@@ -186,14 +215,16 @@ impl Stage {
                 ]),
                 json!({"artifact": "local/escape-probe"}),
             ),
-            _ => (
-                json!([scripted(json!({})), tool]),
-                json!({"artifact": "murmur/driver-scripted", "config": script(capsule)}),
-            ),
+            Route::Shell => (json!([scripted]), scripts()),
+            Route::NativeTool => (json!([scripted, native]), scripts()),
+            Route::Tools | Route::Hooks => (json!([scripted, tool]), scripts()),
         };
         let mut capabilities = json!({"limits": {"deadline_seconds": 180}});
         if capsule.class > Class::Unconfined && !capsule.workdir_exec {
             capabilities["containment"] = capsule.class.as_str().into();
+        }
+        if capsule.route == Route::Shell {
+            capabilities["shell"] = json!({"allow": ["bash", self.python]});
         }
         if capsule.tight {
             capabilities["resources"] = TIGHT
@@ -211,26 +242,24 @@ impl Stage {
             "inference": {"transport": "http", "model": "scripted", "driver": driver},
         })
     }
-}
 
-/// The task names the plan; the second call's plan lies beside it.
-fn script(capsule: &Capsule) -> Value {
-    let call = |plan: &str| json!({"call": "escape-probe", "input": {"plan": plan}});
-    let second = call("{{task | replace \";\" \".second;\"}}");
-    let mut turns = vec![json!([call("{{task}}")])];
-    if capsule.slow {
-        turns.push(json!([second]));
-        turns.push(json!([second]));
-    } else {
-        turns.push(json!([second]));
-    }
-    turns.push(json!([{"say": "done"}]));
-    json!({"rules": [{"turns": turns}]})
-}
-
-fn merge(to: &mut Value, from: Value) {
-    if let (Some(to), Value::Object(from)) = (to.as_object_mut(), from) {
-        to.extend(from);
+    /// The task names the plan; the second call's plan lies beside it.
+    fn script(&self, capsule: &Capsule) -> Value {
+        let call = |plan: &str| match capsule.route {
+            Route::Shell => {
+                let loads = format!("import ctypes; ctypes.CDLL(\"./{LIBRARY}\").mur_escape_probe(b\"{plan}\")");
+                json!({"call": "bash", "input": {"command": format!("{} -c '{loads}'", self.python)}})
+            }
+            Route::NativeTool => json!({"call": "escape-native", "input": {"plan": plan}}),
+            _ => json!({"call": "escape-probe", "input": {"plan": plan}}),
+        };
+        let second = call("{{task | replace \";\" \".second;\"}}");
+        let mut turns = vec![json!([call("{{task}}")])];
+        for _ in 0..if capsule.slow { 2 } else { 1 } {
+            turns.push(json!([second]));
+        }
+        turns.push(json!([{"say": "done"}]));
+        json!({"rules": [{"turns": turns}]})
     }
 }
 
