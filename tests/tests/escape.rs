@@ -99,7 +99,7 @@ fn unconfined_claims_nothing_and_every_attempt_goes_through_so_that_a_refusal_me
     let refused: Vec<(&str, &str)> = summary
         .graded
         .iter()
-        .filter(|one| one.case.is_some_and(|case| case.category == Category::Boundary && case.is_by_class(one.route)))
+        .filter(|one| one.case.is_some_and(|case| case.category == Category::Boundary && case.by_class))
         .filter(|one| !matches!(one.seen.verdict, Verdict::Allowed | Verdict::Success))
         .map(|one| (one.id, one.seen.detail.as_str()))
         .collect();

@@ -205,11 +205,6 @@ impl Case {
         })
     }
 
-    /// Whether the class is what refuses it there. Every worker closes what it inherited itself, whatever the class.
-    pub fn is_by_class(&self, route: Route) -> bool {
-        self.by_class && !(self.id == "inherited-fd-after-exec" && route.worker().is_some())
-    }
-
     fn on(&self, route: Route) -> bool {
         match (self.set, self.id) {
             (Set::Worker, "worker-records-hooks") => route == Route::Hooks,
@@ -327,12 +322,15 @@ pub const CASES: &[Case] = &[
         "re-open /dev/urandom, held read only, for writing through /proc/self/fd",
         "Landlock judges the device again. Root may write it by its mode",
     ),
-    boundary(
-        "inherited-fd-after-exec",
-        HELD,
-        "use descriptor 7, which mur was started with",
-        "descriptors are closed before the process proper begins; a worker closes them itself under every class",
-    ),
+    Case {
+        by_class: false,
+        ..boundary(
+            "inherited-fd-after-exec",
+            HELD,
+            "use descriptor 7, which mur was started with",
+            "mur hands on what it means to and nothing else, whatever the class; a worker closes the rest itself",
+        )
+    },
     boundary(
         "mknod-block-device-in-workdir",
         HELD,

@@ -80,7 +80,7 @@ pub fn grade(case: &Case, class: Class, route: Route, seen: &Seen, unconfined: O
     if seen.verdict != claimed {
         return Result::Fail;
     }
-    let held_by_class = claimed == Verdict::Refused && case.is_by_class(route) && case.category == Category::Boundary;
+    let held_by_class = claimed == Verdict::Refused && case.by_class && case.category == Category::Boundary;
     let gone_through = |seen: &Seen| matches!(seen.verdict, Verdict::Allowed | Verdict::Success);
     if held_by_class && !unconfined.is_some_and(gone_through) { Result::Unattributed } else { Result::Pass }
 }

@@ -59,7 +59,7 @@ pub fn measure(bench: &Bench, class: Class, route: Route, only: &[String]) -> Re
         found.clone()
     } else {
         let boundary: Vec<&'static Case> =
-            cases.iter().copied().filter(|case| case.is_by_class(route) && case.launch == Launch::Main).collect();
+            cases.iter().copied().filter(|case| case.by_class && case.launch == Launch::Main).collect();
         attempt(bench, Class::Unconfined, route, &boundary, &mut Vec::new())?
     };
     let mut graded: Vec<Graded> = cases
