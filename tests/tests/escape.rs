@@ -28,10 +28,10 @@ fn folder() -> tempfile::TempDir {
     folder
 }
 
-fn options(class: Class, folder: &Path) -> Options {
+fn options(class: Class, routes: Routes, folder: &Path) -> Options {
     Options {
         class: Some(class),
-        routes: Routes::WasmGuest,
+        routes,
         record_dir: folder.to_owned(),
         mur: Some(probe_mur()),
         systemd_scope: Some(false),
@@ -46,9 +46,9 @@ fn record(summary: &Summary) -> Value {
 }
 
 /// Runs a class and fails with the harness's own words when it does not hold what it claims.
-fn holds(class: Class) -> Summary {
+fn holds(class: Class, routes: Routes) -> Summary {
     let folder = folder();
-    let summary = run(&options(class, folder.path()));
+    let summary = run(&options(class, routes, folder.path()));
     if summary.status != 0 {
         let kept = folder.keep();
         panic!("exit {}: see {}\n{}", summary.status, kept.display(), summary.said);
@@ -70,7 +70,7 @@ fn passed(summary: &Summary, category: Category) -> usize {
 
 #[test]
 fn scoped_holds_whatever_runs_in_a_worker() {
-    let summary = holds(Class::Scoped);
+    let summary = holds(Class::Scoped, Routes::WasmGuest);
     assert!(summary.graded.iter().all(|one| one.result != Grade::NotAsserted), "{}", summary.said);
     // Two kinds of worker: the look from outside, 25 cases of every route, 10 of workers; five ceilings.
     assert_eq!((passed(&summary, Category::Boundary), passed(&summary, Category::Resource)), (72, 10));
@@ -78,7 +78,7 @@ fn scoped_holds_whatever_runs_in_a_worker() {
 
 #[test]
 fn sealed_holds_whatever_runs_in_a_worker() {
-    let summary = holds(Class::Sealed);
+    let summary = holds(Class::Sealed, Routes::WasmGuest);
     let open: Vec<&str> =
         summary.graded.iter().filter(|one| one.result == Grade::NotAsserted).map(|one| one.id).collect();
     // Inside a composed root these two have no meaning.
@@ -88,13 +88,13 @@ fn sealed_holds_whatever_runs_in_a_worker() {
 
 #[test]
 fn advisory_claims_ceilings_and_metadata_and_no_more() {
-    let summary = holds(Class::Advisory);
+    let summary = holds(Class::Advisory, Routes::WasmGuest);
     assert_eq!((passed(&summary, Category::Boundary), passed(&summary, Category::Resource)), (4, 6));
 }
 
-#[test]
-fn unconfined_claims_nothing_and_every_attempt_goes_through_so_that_a_refusal_means_something() {
-    let summary = holds(Class::Unconfined);
+/// At `unconfined` nothing is claimed, and every attempt goes through: so a refusal elsewhere means something.
+fn goes_through(routes: Routes) {
+    let summary = holds(Class::Unconfined, routes);
     assert!(summary.graded.iter().all(|one| one.result == Grade::NotAsserted));
     let refused: Vec<(&str, &str)> = summary
         .graded
@@ -104,6 +104,35 @@ fn unconfined_claims_nothing_and_every_attempt_goes_through_so_that_a_refusal_me
         .map(|one| (one.id, one.seen.detail.as_str()))
         .collect();
     assert_eq!(refused, []);
+}
+
+#[test]
+fn unconfined_lets_every_attempt_of_a_worker_through() {
+    goes_through(Routes::WasmGuest);
+}
+
+#[test]
+fn unconfined_lets_every_attempt_of_a_command_through() {
+    goes_through(Routes::Shell);
+    goes_through(Routes::NativeTool);
+}
+
+#[test]
+fn every_class_holds_of_shell_commands_what_it_claims() {
+    commands(Routes::Shell);
+}
+
+#[test]
+fn every_class_holds_of_native_tools_what_it_claims() {
+    commands(Routes::NativeTool);
+}
+
+fn commands(routes: Routes) {
+    for (class, boundary, resource) in [(Class::Advisory, 1, 3), (Class::Scoped, 25, 5), (Class::Sealed, 23, 5)] {
+        let summary = holds(class, routes);
+        let counts = (passed(&summary, Category::Boundary), passed(&summary, Category::Resource));
+        assert_eq!(counts, (boundary, resource), "{}: {}", class.as_str(), summary.said);
+    }
 }
 
 /// A prefix whose `mur` takes the class out of every capsule and runs it unconfined.
@@ -130,7 +159,7 @@ fn a_mur_that_holds_nothing_of_what_it_declares_is_caught_by_every_case() {
     let options = Options {
         mur: Some(liar(folder.path())),
         only: only.map(str::to_owned).to_vec(),
-        ..options(Class::Scoped, folder.path())
+        ..options(Class::Scoped, Routes::WasmGuest, folder.path())
     };
     let summary = run(&options);
     assert_eq!(summary.status, 3, "{}", summary.said);
@@ -147,7 +176,10 @@ fn a_mur_that_holds_nothing_of_what_it_declares_is_caught_by_every_case() {
 #[test]
 fn a_mur_without_the_probe_is_refused_before_the_first_case_and_leaves_no_record() {
     let folder = folder();
-    let summary = run(&Options { mur: Some(mur_tests::mur_binary()), ..options(Class::Scoped, folder.path()) });
+    let summary = run(&Options {
+        mur: Some(mur_tests::mur_binary()),
+        ..options(Class::Scoped, Routes::WasmGuest, folder.path())
+    });
     assert_eq!(summary.status, 2);
     assert!(summary.said.contains("built without the feature escape-probe"), "{}", summary.said);
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
