@@ -130,3 +130,40 @@ fn what_commands_would_use_of_this_host_is_listed() {
         from += at.unwrap_or_else(|| panic!("'{line}' does not follow in:\n{said}"));
     }
 }
+
+#[test]
+fn the_report_is_the_record_of_the_launch_word_for_word() {
+    let world = World::new();
+    let script = json!({"rules": [{"turns": [[{"say": "done"}]]}]});
+    let agent = Agent::scripted("handy", script).with(
+        &["capabilities"],
+        json!({
+            "shell": {"allow": ["bash", "perl"], "interpreter_runtime": [
+                {"binary": "perl", "dirs": [{"path": "/opt/perl", "list_dir": true}]},
+            ]},
+            "network": {"allow": ["localhost"], "unix_sockets": true},
+            "filesystem": {"read_only": ["tests"], "scope": "part"},
+            "resources": {"cgroup_io_bytes_per_sec": 1_000_000},
+        }),
+    );
+    world.write("murmur.yaml", agent.manifest());
+    let class = ["--containment", "unconfined"];
+    let said = world.mur(["run", "--explain-scope", "--json"]).args(class).ok().stdout;
+    assert!(!world.project().join("workdir").exists(), "a report makes no folder");
+    world.mur(["run", "--task", "x"]).args(class).ok();
+    let trace = world.traces().remove(0);
+    let recorded = trace.one("session_start")["effective_grants"].to_string();
+    assert_eq!(recorded, said.trim_end());
+    let object: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(object["io_max"], json!({"declared_bytes_per_sec": 1_000_000, "status": "not-required"}));
+    assert_eq!(object["temp_dir"]["tmp_mapped"], false);
+    assert_eq!(object["runtime_dir"]["enforced_by"], Value::Null);
+    assert!(object["filesystem_boundary"]["not_protected"].as_array().unwrap().len() > 2, "{object}");
+    let held: Value = world.mur(["run", "--explain-scope", "--json", "--containment", "sealed"]).ok().json();
+    assert_eq!(held["temp_dir"]["mapped_by"], "composed-root");
+    assert_eq!(
+        (&held["temp_dir"]["tmpdir"], &held["records_dir"]["enforced_by"]),
+        (&json!("/tmp"), &json!("mountns+landlock"))
+    );
+    assert_eq!(held["filesystem_boundary"], json!({"restriction": "absent", "not_protected": []}));
+}

@@ -122,7 +122,7 @@ impl Plan {
 
     /// Whether the session may start programs, not only components.
     pub fn starts_commands(&self) -> bool {
-        self.capsule.grants_commands()
+        self.capsule.grants_commands() || self.parts.iter().any(|part| part.native.is_some())
     }
 }
 
