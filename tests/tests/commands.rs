@@ -63,17 +63,6 @@ fn a_variable_with_a_credential_is_refused_whatever_else_is_granted() {
     }
 }
 
-#[test]
-fn a_capsule_with_commands_is_explained_and_not_yet_run() {
-    let world = project(json!({"shell": {"allow": ["ls"]}}));
-    let explained = world.mur(["run", "--explain-scope", "--json"]).ok().json();
-    assert_eq!(explained["shell_allow"], json!(["ls"]));
-    let done = world.mur(["run", "--task", "x"]).run();
-    done.refused("E-MAN-003");
-    assert!(done.stderr.contains("capabilities.shell"), "{}", done.stderr);
-    assert!(world.traces().is_empty());
-}
-
 /// The strings of a list.
 fn texts(value: &Value) -> Vec<&str> {
     value.as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect()
