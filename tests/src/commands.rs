@@ -6,14 +6,14 @@ use serde_json::{Value, json};
 
 use crate::{Agent, Done, Invocation, Trace, World};
 
-/// Every class, weakest first.
-pub const CLASSES: [&str; 1] = ["unconfined"];
+/// Every class a host with Landlock runs, weakest first: there the floor `advisory` runs under `scoped`.
+pub const CLASSES: [&str; 3] = ["unconfined", "scoped", "sealed"];
 
 /// One class that holds nothing and one that holds most, where that is enough.
-pub const TWO: [&str; 1] = ["unconfined"];
+pub const TWO: [&str; 2] = ["unconfined", "scoped"];
 
 /// The classes under which the kernel holds something of a command.
-pub const HELD: [&str; 0] = [];
+pub const HELD: [&str; 2] = ["scoped", "sealed"];
 
 /// A capsule that makes calls, one after another in one turn, and answers with what they returned as JSON.
 pub fn caller(name: &str, allow: &[&str], calls: &[(&str, Value)]) -> Agent {

@@ -292,7 +292,6 @@ fn a_launch_says_what_holds_its_commands() {
     for class in CLASSES {
         let code = match class {
             "unconfined" => "W-SEC-034",
-            "advisory" => "W-SEC-002",
             _ => "W-SEC-005",
         };
         let world = World::new();
