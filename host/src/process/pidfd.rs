@@ -121,11 +121,6 @@ impl Pidfd {
         Ok(())
     }
 
-    /// How a child of this process ended, if it has; it is not reaped.
-    pub fn exit(&self) -> io::Result<Option<Exit>> {
-        self.wait_id(libc::WEXITED | libc::WNOHANG | libc::WNOWAIT)
-    }
-
     /// Reaps a child of this process; blocks until it has ended.
     pub fn reap(&self) -> io::Result<Exit> {
         loop {
