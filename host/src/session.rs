@@ -13,6 +13,7 @@ pub mod environment;
 pub mod explain;
 pub mod folder_size;
 pub mod grants;
+pub mod hooks;
 pub mod launch;
 pub mod ledger;
 pub mod lifecycle;
@@ -21,6 +22,7 @@ pub mod observer;
 pub mod order;
 pub mod outcome;
 pub mod peers;
+pub mod pulls;
 pub mod records_dir;
 pub mod request;
 pub mod retention;
@@ -38,6 +40,7 @@ pub use outcome::{ExitStatus, TaskOutcome};
 use crate::cli::Outcome;
 use crate::diagnostics::{Diagnostic, Result, codes, output};
 use deadline::Deadline;
+use hooks::Hooks;
 use launch::Running;
 use order::Surroundings;
 use request::RunRequest;
@@ -172,6 +175,12 @@ async fn close(running: Running, end: &End) -> Left {
     let context = Arc::clone(&running.context);
     end.work_done();
     context.tasks.close(Closing::Ended);
+    let told = Hooks::session_ended(&context, end.status().as_str()).await;
+    // A worker that is lost here has no task to fail: the run ends with it all the same.
+    let lost = told.err().or_else(|| context.workers.lost().borrow().clone());
+    if let Some(lost) = lost.filter(|_| end.status() != ExitStatus::Failed) {
+        end.failed(lost.diagnostic());
+    }
     context.commands.end(&context.trace).await;
     context.workers.close().await;
     end.emptied();

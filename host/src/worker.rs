@@ -7,6 +7,7 @@
 pub mod clock;
 pub mod engine;
 pub mod guest;
+pub mod hook;
 pub mod protocol;
 pub mod supervisor;
 pub mod types;

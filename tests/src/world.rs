@@ -112,18 +112,42 @@ impl World {
     /// When its source cannot be written or is refused.
     #[track_caller]
     pub fn install_tool(&self, name: &str, component: &[u8]) -> serde_json::Value {
+        self.install_artifact(name, &serde_json::json!({"runtime": "tool", "description": "A tool."}), component)
+    }
+
+    /// Packs and installs the bundled debug hook as `local/<name>` under another contract: `binding`, `execution_mode`,
+    /// `commit_policy`. Gives its entry for a manifest.
+    ///
+    /// # Panics
+    /// When its source cannot be written or is refused.
+    #[track_caller]
+    pub fn install_hook(&self, name: &str, contract: &serde_json::Value) -> serde_json::Value {
+        let mut manifest = serde_json::json!({"runtime": "hook"});
+        if let (Some(manifest), Some(contract)) = (manifest.as_object_mut(), contract.as_object()) {
+            manifest.extend(contract.clone());
+        }
+        self.install_artifact(name, &manifest, &crate::bundled_component("hook-debug"))
+    }
+
+    /// Packs and installs a component as `local/<name>`, with these keys in its own manifest; gives its entry for a
+    /// capsule's.
+    ///
+    /// # Panics
+    /// When its source cannot be written or is refused.
+    #[track_caller]
+    pub fn install_artifact(&self, name: &str, keys: &serde_json::Value, component: &[u8]) -> serde_json::Value {
         self.warm();
         let source = self.sources.join(name);
         fs::create_dir_all(&source).expect("a folder");
-        let manifest = serde_json::json!({
-            "name": name, "version": "1.0.0", "runtime": "tool", "requires_files": ["capsule.wasm"],
-            "description": "A tool.",
-        });
+        let mut manifest = serde_json::json!({"name": name, "version": "1.0.0", "requires_files": ["capsule.wasm"]});
+        if let (Some(manifest), Some(keys)) = (manifest.as_object_mut(), keys.as_object()) {
+            manifest.extend(keys.clone());
+        }
         fs::write(source.join("murmur.yaml"), manifest.to_string()).expect("a manifest");
         fs::write(source.join("capsule.wasm"), component).expect("a component");
         self.mur(["build"]).arg(&source).ok();
         self.mur(["install", "-g"]).arg(source.join(format!("{name}-1.0.0.mur.zip"))).ok();
-        serde_json::json!({"name": format!("local/{name}"), "version": "1.0.0", "runtime": "tool"})
+        serde_json::json!({"name": format!("local/{name}"), "version": "1.0.0", "runtime": keys["runtime"]})
     }
 
     /// Gives this home the compiled forms that earlier worlds left, so that not every test compiles the same drivers.

@@ -216,6 +216,25 @@ impl Lock {
         }
     }
 
+    /// Pins what a session pulled while it ran. What is pinned already keeps its origin and must be the same bytes
+    /// (`E-REG-005`).
+    pub fn pull(&mut self, bound: Bound, session: &str) -> Result<()> {
+        self.agrees(&bound)?;
+        if self.pin(&bound.name).is_none() {
+            let name = bound.name.clone();
+            self.upsert(bound);
+            if let Some(pin) = self.pins.iter_mut().find(|pin| pin.name == name) {
+                pin.origin = Origin::Runtime { session: session.to_owned() };
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops the pin of what a session pulled; the operator's own stays.
+    pub fn remove_pulled(&mut self, name: &ArtifactName) {
+        self.pins.retain(|pin| pin.name != *name || pin.origin == Origin::Operator);
+    }
+
     /// Changes a project's lock, made when absent, while no other `mur` changes it. Nothing is written when `change`
     /// refuses or leaves the lock as it was.
     pub fn update<T>(project: &Path, change: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {

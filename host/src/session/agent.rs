@@ -7,6 +7,9 @@ pub mod conversation;
 mod dispatch;
 mod ending;
 mod fence;
+pub mod hook_inference;
+pub mod hook_messages;
+mod hooked;
 mod host_calls;
 mod members;
 mod native;
@@ -16,10 +19,11 @@ mod read_only;
 mod results;
 mod retry;
 mod run;
+mod seed;
 mod shell;
 mod spend;
 mod stream;
-mod tokens;
+pub mod tokens;
 mod turn;
 mod wire;
 
@@ -33,8 +37,9 @@ use sha2::{Digest, Sha256};
 
 pub use fence::fenced;
 pub use prompt::member_line;
+pub use wire::Message;
 
-use super::context::ToolKind;
+use super::context::{Tool, ToolKind};
 use super::ledger::Ledger;
 use super::tasks::ActiveTask;
 use super::{SessionContext, TaskOutcome};
@@ -52,10 +57,16 @@ pub struct Agent {
     ctx: Arc<SessionContext>,
     /// The whole system prompt, the same for every request.
     system: Hashed<String>,
-    /// The request's tool array, the same for every request.
-    tools: Hashed<Box<RawValue>>,
-    meters: Mutex<Meters>,
+    /// The request's tool array, and how many pulls and removals it knows of.
+    tools: Mutex<(Arc<ToolArray>, u64)>,
     notice_given: AtomicBool,
+}
+
+/// What the model is offered, as it is sent.
+struct ToolArray {
+    text: Box<RawValue>,
+    sha: String,
+    names: Vec<String>,
 }
 
 /// A text and its SHA-256 in hex.
@@ -65,11 +76,18 @@ struct Hashed<T> {
 }
 
 /// What the session has used.
-struct Meters {
+pub struct Meters {
     spend: Spend,
     tokens: Tokens,
     /// Digests whose bodies are in `blobs/`.
     blobs: HashSet<String>,
+}
+
+impl Meters {
+    /// Under the session's ceiling and the machine's, each if there is one.
+    pub fn new(ceiling: Option<u64>, machine: Option<(u64, Ledger)>) -> Self {
+        Self { spend: Spend::new(ceiling, machine), tokens: Tokens::default(), blobs: HashSet::new() }
+    }
 }
 
 impl Agent {
@@ -78,15 +96,35 @@ impl Agent {
         let prompt = ctx.system_prompt.text.as_deref().unwrap_or_default();
         let system = prompt::system_prompt(&facts(&ctx), prompt);
         let tools = tool_array(&ctx);
-        let machine = ctx.machine_tokens_per_day.map(|ceiling| (ceiling, Ledger::new(&ctx.home, &ctx.session_id)));
-        let spend = Spend::new(ctx.inference().max_session_tokens, machine);
         Self {
             system: Hashed { sha: sha256(system.as_bytes()), text: system },
-            tools: Hashed { sha: sha256(tools.get().as_bytes()), text: tools },
-            meters: Mutex::new(Meters { spend, tokens: Tokens::default(), blobs: HashSet::new() }),
+            tools: Mutex::new((Arc::new(tools), 0)),
             notice_given: AtomicBool::new(false),
             ctx,
         }
+    }
+
+    /// The tool array of the next request.
+    fn tools(&self) -> Arc<ToolArray> {
+        self.tools.lock().unwrap_or_else(PoisonError::into_inner).0.clone()
+    }
+
+    /// Takes up what was pulled and removed since: names added, names removed, and all there are now. `None` when nothing
+    /// was.
+    fn refresh_tools(&self) -> Option<(Vec<String>, Vec<String>, Vec<String>)> {
+        let version = self.ctx.pulls.as_ref()?.version();
+        let mut current = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
+        if current.1 == version {
+            return None;
+        }
+        let fresh = tool_array(&self.ctx);
+        let missing =
+            |from: &[String], of: &[String]| of.iter().filter(|name| !from.contains(name)).cloned().collect::<Vec<_>>();
+        let added = missing(&current.0.names, &fresh.names);
+        let removed = missing(&fresh.names, &current.0.names);
+        let all = fresh.names.clone();
+        *current = (Arc::new(fresh), version);
+        Some((added, removed, all))
     }
 
     /// Runs one task from its activation to its terminal state. Its records are written and flushed, and its result lies
@@ -96,7 +134,7 @@ impl Agent {
     }
 
     fn meters(&self) -> MutexGuard<'_, Meters> {
-        self.meters.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ctx.meters()
     }
 
     /// Whether the deadline notice is still to be given; only the first call answers yes.
@@ -162,9 +200,11 @@ fn unscoped(ctx: &SessionContext, tool: &str) -> bool {
 }
 
 /// In name order, as the inventory is.
-fn tool_array(ctx: &SessionContext) -> Box<RawValue> {
-    let entries: Vec<wire::ToolEntry<'_>> = ctx
-        .inventory
+fn tool_array(ctx: &SessionContext) -> ToolArray {
+    let mut tools: Vec<Tool> = ctx.inventory.iter().cloned().collect();
+    tools.extend(ctx.pulls.iter().flat_map(|pulls| pulls.all()));
+    tools.sort_by(|a, b| a.name.cmp(&b.name));
+    let entries: Vec<wire::ToolEntry<'_>> = tools
         .iter()
         .map(|tool| wire::ToolEntry {
             name: &tool.name,
@@ -173,7 +213,9 @@ fn tool_array(ctx: &SessionContext) -> Box<RawValue> {
         })
         .collect();
     // Texts and JSON values always serialise.
-    to_raw_value(&entries).unwrap_or_default()
+    let text = to_raw_value(&entries).unwrap_or_default();
+    let names = tools.iter().map(|tool| tool.name.clone()).collect();
+    ToolArray { sha: sha256(text.get().as_bytes()), text, names }
 }
 
 fn sha256(bytes: &[u8]) -> String {

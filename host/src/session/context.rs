@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
 
+use super::agent::Meters;
 use super::commands::Commands;
 use super::deadline::{Deadline, Start};
 use super::folder_size::FolderSize;
+use super::hooks::Hooks;
+use super::pulls::Pulls;
 use super::tasks::TaskRegistry;
 use crate::credentials::channel::Membership;
 use crate::egress::{Egress, Gateway, Peers, RuleSet, Secret, Sender, TrustClass};
@@ -50,6 +53,12 @@ pub struct SessionContext {
     pub commands: Arc<Commands>,
     /// How much its folders hold.
     pub folder_size: FolderSize,
+    /// What may be pulled, and was; `None` without a grant.
+    pub pulls: Option<Arc<Pulls>>,
+    /// The hooks.
+    pub hooks: Hooks,
+    /// What has been used so far.
+    pub used: Mutex<Meters>,
     /// The tasks.
     pub tasks: TaskRegistry,
     /// The record of the run.
@@ -270,6 +279,11 @@ impl SessionContext {
         self.capsule.inference.as_ref().unwrap_or_else(|| unreachable!("sessions with a context are agent sessions"))
     }
 
+    /// What has been used so far, for as long as nothing is waited for.
+    pub fn meters(&self) -> MutexGuard<'_, Meters> {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Every provider key seen so far, to be taken out of texts with [`crate::egress::secret::redact`].
     pub fn secrets(&self) -> Vec<Secret> {
         self.senders
@@ -279,9 +293,26 @@ impl SessionContext {
             .collect()
     }
 
+    /// What a pulled tool may reach: what the capsule as a whole may, and no gateway.
+    fn network_of_pulled(&self, artifact: &str) -> ArtifactNetwork {
+        let pulled = self.pulls.as_ref().is_some_and(|pulls| pulls.get(artifact).is_some());
+        if pulled { ArtifactNetwork { rules: self.rules.clone(), gateway: None } } else { ArtifactNetwork::default() }
+    }
+
+    /// A name the model may call: staged, or pulled since.
+    pub fn tool(&self, name: &str) -> Option<Tool> {
+        let staged = self.inventory.get(name).cloned();
+        staged.or_else(|| self.pulls.as_ref().and_then(|pulls| pulls.get(name)))
+    }
+
+    /// Whether a name was pulled by the session itself.
+    pub fn is_pulled(&self, name: &str) -> bool {
+        self.inventory.get(name).is_none()
+    }
+
     /// On whose behalf an artifact's request is sent; an artifact that is not of this session reaches nothing.
     pub fn sender(&self, artifact: &str, trust: TrustClass, traceparent: Option<String>) -> Sender {
-        let network = self.senders.get(artifact).cloned().unwrap_or_default();
+        let network = self.senders.get(artifact).cloned().unwrap_or_else(|| self.network_of_pulled(artifact));
         Sender { artifact: artifact.to_owned(), rules: network.rules, gateway: network.gateway, trust, traceparent }
     }
 }

@@ -255,6 +255,24 @@ pub fn guest(
     all
 }
 
+/// The environment of one hook: nothing of the host's, and only what applies.
+pub fn hook(
+    config: Option<&str>,
+    gateway: Option<&str>,
+    otel: Option<&str>,
+    formation: Option<&str>,
+    peers: Option<&str>,
+) -> Vec<(String, String)> {
+    let all = [
+        ("MURMUR_ARTIFACT_CONFIG", config),
+        ("MURMUR_OTEL_ENDPOINT", otel),
+        ("MURMUR_GATEWAY_ENDPOINT", gateway),
+        ("MURMUR_FORMATION_ID", formation),
+        ("MURMUR_FORMATION_PEERS", peers),
+    ];
+    all.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned()))).collect()
+}
+
 /// The address at which an artifact reaches its own gateway: nothing listens there, `mur` takes the requests.
 pub fn gateway_address(path: &str) -> String {
     format!("http://127.0.0.1:9{}", path.trim_end_matches('/'))

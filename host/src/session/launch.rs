@@ -12,22 +12,26 @@ mod workers;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use serde_json::json;
 
 use super::announce::{Announcement, Manner};
 use super::context::{Directories, Inventory, SessionContext, Tool, ToolKind};
 use super::folder_size::{self, FolderSize};
+use super::hooks::{Hooks, StagingCalls};
+use super::ledger::Ledger;
 use super::lifecycle::{self, Mode};
 use super::murmur_md::{self, Facts};
 use super::observer::Recorder;
 use super::peers::Members;
+use super::pulls::{Ground, Pulls};
 use super::runtime_dir::{self, RuntimeDir};
-use super::staging::{Plan, WorkPlace, say};
+use super::staging::{Plan, WorkPlace, hooks_of, say};
 use super::tasks::{Capacity, NewTask, Origin, Source, Submitted, TaskRegistry};
 use super::watch::End;
 use super::{agent, environment, records_dir, retention};
+use crate::artifacts::Forms;
 use crate::credentials::door::{DoorTokens, Scope};
 use crate::diagnostics::{Diagnostic, Result, codes, output};
 use crate::door::{self, CapsuleFacts, Door, DoorConfig, ExportedFiles};
@@ -40,6 +44,7 @@ use crate::plugins::SessionHeader;
 use crate::records::running;
 use crate::trace::records::Retention;
 use crate::trace::{Record as _, Trace};
+use crate::worker::Kind;
 
 /// A session whose `session_start` is written.
 pub struct Running {
@@ -75,6 +80,8 @@ pub async fn launch(plan: Plan, holds_lifeline: bool, end: &End) -> Result<(Runn
     let workers = workers::start(&mut plan, &made, &url).await?;
     let proxy = network::serve(&plan, &workers)?;
     let commands = shell::prepare(&plan, &made, &workers, &url)?;
+    let hooks = Hooks::new(hooks_of(&plan.parts));
+    stage(&plan, &made, &workers, &hooks).await?;
     write_murmur_md(&plan, &made, &inventory, &url);
     if let Some((project, lock)) = &plan.new_lock {
         lock.write(project)?;
@@ -87,7 +94,10 @@ pub async fn launch(plan: Plan, holds_lifeline: bool, end: &End) -> Result<(Runn
         output::stderr_line(&warning.warning_line());
     }
     let task = plan.task.take().map(|bytes| launch_text(&made, bytes)).transpose()?;
-    let context = context(&plan, &made, inventory, workers, commands, trace, &url);
+    let pulls = pulls(&mut plan, &made, &workers, &url)?;
+    let mut context = context(&plan, &made, inventory, workers, commands, hooks, trace, &url);
+    context.pulls = pulls;
+    let context = Arc::new(context);
     let idle = lifecycle::idle_timeout(std::env::var(lifecycle::IDLE_VARIABLE).ok().as_deref());
     let mode = Mode::of(&plan.capsule.lifecycle, task.is_some(), holds_lifeline, idle);
     context.trace.start(&opening::session_start(&plan, &context))?;
@@ -95,8 +105,13 @@ pub async fn launch(plan: Plan, holds_lifeline: bool, end: &End) -> Result<(Runn
     work_made.keep();
     retain(&plan, &context);
     end.started(&context, plan.deadline, plan.spawner.clone());
+    Hooks::begin(&context);
+    let told = Hooks::session_started(&context, &opening::capabilities(&plan.capsule)).await;
     let mut running = Running { context, mode, door: None, record: None, runtime, proxy };
-    let opened = running.open(&plan, bound, facts, tokens, task, holds_lifeline);
+    let opened = match told {
+        Ok(()) => running.open(&plan, bound, facts, tokens, task, holds_lifeline),
+        Err(lost) => Err(lost.diagnostic()),
+    };
     Ok((running, opened))
 }
 
@@ -326,6 +341,9 @@ fn inventory(plan: &Plan, made: &Made) -> Result<(Inventory, Vec<Diagnostic>)> {
             all.push((agent::provided::shell_tool(binary), ToolKind::Shell));
         }
     }
+    let install = plan.capsule.capabilities.install.as_ref();
+    let for_install = install.map(agent::provided::provided_for_install).unwrap_or_default();
+    all.extend(for_install.into_iter().map(|tool| (tool, ToolKind::Provided)));
     for (provided, kind) in all {
         made.runtime
             .write_tool(&provided.name, crate::manifest::FILE_NAME, provided.manifest().as_bytes())
@@ -422,9 +440,10 @@ fn context(
     inventory: Inventory,
     workers: crate::worker::WorkerSet,
     commands: super::commands::Commands,
+    hooks: Hooks,
     trace: Trace,
     url: &str,
-) -> Arc<SessionContext> {
+) -> SessionContext {
     let lifecycle = &plan.capsule.lifecycle;
     let capacity = match lifecycle.task_acceptance {
         Acceptance::None => Capacity::None,
@@ -435,7 +454,7 @@ fn context(
         let peers: Arc<dyn Peers> = Arc::new(Members(Arc::clone(membership)));
         peers
     });
-    Arc::new(SessionContext {
+    SessionContext {
         session_id: made.session.clone(),
         capsule: Arc::clone(&plan.capsule),
         home: plan.home.clone(),
@@ -454,6 +473,9 @@ fn context(
             folder_size::folders(&made.dirs.work, &made.dirs.records),
             plan.capsule.capabilities.resources.workdir_max_bytes,
         ),
+        hooks,
+        pulls: None,
+        used: Mutex::new(used(plan, made)),
         tasks: TaskRegistry::new(capacity, Box::new(Recorder(trace.clone()))),
         trace,
         formation: plan.formation.clone(),
@@ -463,7 +485,67 @@ fn context(
         resumed: plan.resumed.is_some(),
         url: url.to_owned(),
         machine_tokens_per_day: plan.machine_tokens_per_day,
-    })
+    }
+}
+
+/// What the model may install, with nothing installed yet.
+fn pulls(plan: &mut Plan, made: &Made, workers: &crate::worker::WorkerSet, url: &str) -> Result<Option<Arc<Pulls>>> {
+    let (Some(grant), Some(stores)) = (plan.capsule.capabilities.install.clone(), plan.stores.take()) else {
+        return Ok(None);
+    };
+    let folders = folders::of_pulled(plan, made)?;
+    let setup = match grant.tool.is_empty() || workers.is_started(Kind::Tools) {
+        true => None,
+        false => Some(workers::setup_of_pulled(plan, made, workers, &folders)?),
+    };
+    Ok(Some(Arc::new(Pulls::new(Ground {
+        grant,
+        stores,
+        forms: Forms::open(&plan.home, Some(plan.place.root())),
+        project: plan.lock_project.clone(),
+        session: made.session.clone(),
+        runtime: made.dirs.runtime.clone(),
+        folders,
+        env: environment::guest(
+            &plan.host,
+            &plan.capsule.capabilities.env.allow,
+            None,
+            None,
+            &runtime_names(plan, &made.session, url),
+        ),
+        limits: workers::limits(&plan.capsule),
+        setup,
+    }))))
+}
+
+/// What the session may use, with nothing used yet.
+fn used(plan: &Plan, made: &Made) -> agent::Meters {
+    let ceiling = plan.capsule.inference.as_ref().and_then(|inference| inference.max_session_tokens);
+    let machine = plan.machine_tokens_per_day.map(|ceiling| (ceiling, Ledger::new(&plan.home, &made.session)));
+    agent::Meters::new(ceiling, machine)
+}
+
+/// Lets the hooks write manifests for commands, the last step of staging. Other names are told and left.
+async fn stage(plan: &Plan, made: &Made, workers: &crate::worker::WorkerSet, hooks: &Hooks) -> Result<()> {
+    if hooks.is_empty() {
+        return Ok(());
+    }
+    let host = Arc::new(StagingCalls { senders: plan.networks.senders.clone(), egress: Egress::new(None) });
+    let allow = plan.capsule.capabilities.shell.as_ref().map(|shell| shell.allow.clone()).unwrap_or_default();
+    let manifests = hooks.stage(workers, host, &made.dirs.logs(), &allow).await.map_err(|lost| lost.diagnostic())?;
+    for manifest in manifests {
+        if !allow.contains(&manifest.binary_name) {
+            output::log(&format!(
+                "[capsule-runtime] a hook wrote a manifest for '{}', which is no command of this capsule: it is left out",
+                manifest.binary_name
+            ));
+            continue;
+        }
+        let written =
+            made.runtime.write_tool(&manifest.binary_name, crate::manifest::FILE_NAME, manifest.content.as_bytes());
+        written.map_err(|error| not_written(&made.dirs.runtime, &error))?;
+    }
+    Ok(())
 }
 
 fn announce(plan: &Plan, context: &SessionContext, tokens: Option<&DoorTokens>) {
@@ -561,6 +643,17 @@ fn guest_environment(
     part: &super::staging::Part,
 ) -> Vec<(String, String)> {
     let names = runtime_names(plan, session, url);
+    if part.entry.runtime == Role::Hook {
+        let otel = plan.capsule.observability.otel_endpoint.as_deref();
+        let formation = plan.formation.as_ref().map(ToString::to_string);
+        return environment::hook(
+            part.config.as_deref(),
+            gateway_address(part).as_deref(),
+            otel,
+            formation.as_deref(),
+            names.peers.as_deref(),
+        );
+    }
     let allow = &plan.capsule.capabilities.env.allow;
     environment::guest(&plan.host, allow, part.config.as_deref(), gateway_address(part).as_deref(), &names)
 }

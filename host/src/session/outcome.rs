@@ -150,7 +150,7 @@ pub fn deadline_error(deadline: &str) -> Diagnostic {
 
 /// Codes whose error ends the session when a task ends with it.
 pub fn is_fatal(code: Code) -> bool {
-    [codes::E_RUN_065, codes::E_RUN_050, codes::E_RUN_014].contains(&code)
+    [codes::E_RUN_065, codes::E_RUN_066, codes::E_RUN_050, codes::E_RUN_014].contains(&code)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ mod commands;
 mod driver;
 mod enclosure;
 mod folders;
+mod hooks;
 mod native;
 mod network;
 mod resume;
@@ -19,9 +20,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use artifacts::Part;
+pub(crate) use artifacts::required_of;
 pub(crate) use commands::{declared as declared_for_commands, read_only_advisory_for};
 pub(crate) use driver::settle;
 use mur_plugin_api::IoStatus;
+pub(crate) use hooks::of as hooks_of;
 pub use network::Networks;
 pub use resume::Resumed;
 pub use source::{Loaded, load};
@@ -101,6 +104,10 @@ pub struct Plan {
     pub resumed: Option<Resumed>,
     /// The work folder, when it is given; else the parent of the one to be made.
     pub place: WorkPlace,
+    /// Where artifacts come from, for pulls while the session runs.
+    pub stores: Option<Stores>,
+    /// The project whose lock binds the launch.
+    pub lock_project: Option<PathBuf>,
     /// A lock to be written once staging has succeeded, and the project it belongs to.
     pub new_lock: Option<(PathBuf, Lock)>,
     /// Warnings said on stderr, for the log.
@@ -228,6 +235,8 @@ pub fn plan(request: RunRequest, joined: Joined, loaded: Loaded) -> Result<Plan>
         resumed,
         place,
         new_lock: parts.new_lock,
+        lock_project: source.locked_by,
+        stores: Some(stores),
         warnings,
         request,
     })

@@ -125,6 +125,11 @@ impl End {
         Conclusion { status, error }
     }
 
+    /// What the session has come to so far.
+    pub fn status(&self) -> ExitStatus {
+        self.lock().machine.conclusion()
+    }
+
     /// Why the session is ending, if something made it.
     pub fn cause(&self) -> Option<Cause> {
         self.lock().machine.cause()

@@ -291,8 +291,8 @@ impl WindDown {
         vec![Action::WriteEnd(status)]
     }
 
-    /// What the session came to.
-    fn conclusion(&self) -> ExitStatus {
+    /// What the session came to, as far as it is known.
+    pub fn conclusion(&self) -> ExitStatus {
         if self.cause() == Some(Cause::Deadline) {
             return ExitStatus::DeadlineReached;
         }

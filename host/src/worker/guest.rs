@@ -10,6 +10,8 @@ mod board;
 mod call;
 mod code;
 mod connection;
+mod hook_call;
+mod hook_imports;
 mod http;
 mod imports;
 mod load;

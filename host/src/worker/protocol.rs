@@ -16,12 +16,15 @@ use std::collections::VecDeque;
 
 use bytes::{Buf, Bytes, BytesMut};
 
-use super::types::{CallLimits, ProcessOutcome, ProcessRequest, Status, ToolResult};
+use super::hook::{
+    HookEvent, HookResult, InferenceRequest, InferenceResponse, IoError, MessagePage, TaskIo, TaskIoReply,
+};
+use super::types::{CallLimits, ProcessOutcome, ProcessRequest, Status, ToolInput, ToolResult};
 use crate::egress::{HttpError, PeerAnswer, PeerMessage, Timeouts};
 use wire::{Malformed, Wire, wire_enum, wire_struct};
 
 /// Raised with every change of a frame.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// The worker's end of the connection.
 pub const DESCRIPTOR: i32 = 3;
@@ -109,6 +112,24 @@ pub enum Event {
     ToolCallInputBytes(String, u64),
 }
 
+/// What a call is of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// `murmur:tool/run`, in a fresh instance.
+    Tool(ToolInput),
+    /// A function of `murmur:hook/lifecycle`, in the hook's own instance.
+    Hook(HookEvent),
+}
+
+/// What a call comes to when the component returns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Product {
+    /// Of [`Work::Tool`].
+    Tool(ToolResult),
+    /// Of [`Work::Hook`].
+    Hook(HookResult),
+}
+
 /// What a call asks of `mur`, apart from HTTP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
@@ -118,6 +139,14 @@ pub enum Ask {
     Process(ProcessRequest),
     /// A message to the door at an address.
     Message(String, PeerMessage),
+    /// A completion by the capsule's driver.
+    Inference(InferenceRequest),
+    /// The tokens of a text.
+    Count(String),
+    /// The running task's input or output.
+    TaskIo(TaskIo),
+    /// A page of the conversation: cursor, most messages.
+    Conversation(Option<String>, u32),
 }
 
 /// `mur`'s answer to an [`Ask`].
@@ -129,6 +158,14 @@ pub enum Answer {
     Process(Result<ProcessOutcome, String>),
     /// To [`Ask::Message`].
     Message(Result<PeerAnswer, String>),
+    /// To [`Ask::Inference`].
+    Inference(Result<InferenceResponse, String>),
+    /// To [`Ask::Count`].
+    Count(u64),
+    /// To [`Ask::TaskIo`].
+    TaskIo(Result<TaskIoReply, IoError>),
+    /// To [`Ask::Conversation`].
+    Conversation(Result<MessagePage, String>),
 }
 
 wire_enum!(Fault {
@@ -136,8 +173,17 @@ wire_enum!(Fault {
     7 Instantiate(text), 8 Cancelled, 9 Refused(text),
 });
 wire_enum!(Event { 0 Chunk(text), 1 Thinking(text), 2 ToolCallStarted(id, name), 3 ToolCallInputBytes(id, bytes) });
-wire_enum!(Ask { 0 Input(prompt), 1 Process(request), 2 Message(peer_url, message) });
-wire_enum!(Answer { 0 Input(answer), 1 Process(outcome), 2 Message(answer) });
+wire_enum!(Ask {
+    0 Input(prompt), 1 Process(request), 2 Message(peer_url, message), 3 Inference(request), 4 Count(text),
+    5 TaskIo(question), 6 Conversation(cursor, most),
+});
+wire_enum!(Answer {
+    0 Input(answer), 1 Process(outcome), 2 Message(answer), 3 Inference(answer), 4 Count(tokens), 5 TaskIo(answer),
+    6 Conversation(page),
+});
+wire_enum!(Work { 0 Tool(input), 1 Hook(event) });
+wire_enum!(Product { 0 Tool(result), 1 Hook(result) });
+wire_struct!(ToolInput { data, log_path });
 wire_enum!(Status { 0 Passed, 1 Failed, 2 Error });
 wire_enum!(HttpError {
     0 Denied(what), 1 NameNotResolved, 2 ConnectionRefused, 3 ConnectionLost, 4 ConnectTimeout, 5 ReadTimeout,
@@ -246,8 +292,8 @@ frames! {
         /// An artifact: its machine code and then its folders come as descriptors, apart from folders with a path, which
         /// the worker opens in its own root.
         2 Load { load: u32, id: String, full: String, preopens: Vec<(String, (bool, Option<Bytes>))>, env: Vec<(String, String)>, limits: CallLimits } max MAX_TEXT;
-        /// A call of `murmur:tool/run`.
-        3 Call { call: u64, artifact: String, data: Option<String>, log_path: Option<String>, env: Vec<(String, String)> } max MAX_DATA + MAX_TEXT;
+        /// A call of an artifact.
+        3 Call { call: u64, artifact: String, work: Work, env: Vec<(String, String)> } max MAX_DATA + MAX_TEXT;
         /// The call is no longer wanted.
         4 Cancel { call: u64 } max ROOM;
         /// To [`Up::Ask`].
@@ -277,7 +323,7 @@ frames! {
         /// Instantiation took noticeably long and is over: the call has its whole deadline again.
         3 Running { call: u64 } max ROOM;
         /// To [`Down::Call`], exactly once.
-        4 Returned { call: u64, outcome: Result<ToolResult, Fault> } max MAX_DATA + MAX_TEXT;
+        4 Returned { call: u64, outcome: Result<Product, Fault> } max MAX_DATA + MAX_TEXT;
         /// A fragment for the task's stream.
         5 Event { call: u64, event: Event } max MAX_FRAGMENT + ROOM;
         /// A question to `mur`.
@@ -380,6 +426,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::worker::hook::{ContextInsertion, HookMessage, HookOutput};
 
     fn one<F: Frame>(bytes: &[u8]) -> Result<Option<F>, Malformed> {
         let mut decoder = Decoder::default();
@@ -435,7 +482,7 @@ mod tests {
             truncated: false,
             metadata: Vec::new(),
         };
-        assert!(Up::Returned { call: 1, outcome: Ok(result) }.encode().is_err());
+        assert!(Up::Returned { call: 1, outcome: Ok(Product::Tool(result)) }.encode().is_err());
     }
 
     #[test]
@@ -452,17 +499,27 @@ mod tests {
             (any::<u64>(), text, proptest::option::of(text), any::<bool>()).prop_map(|(call, key, data, truncated)| {
                 Up::Returned {
                     call,
-                    outcome: Ok(ToolResult {
+                    outcome: Ok(Product::Tool(ToolResult {
                         status: Status::Failed,
                         summary: data.clone(),
                         data,
                         data_path: None,
                         truncated,
                         metadata: vec![(key.clone(), key)],
-                    }),
+                    })),
                 }
             }),
             (any::<u64>(), text).prop_map(|(call, text)| Up::Returned { call, outcome: Err(Fault::Trap(text)) }),
+            (any::<u64>(), text).prop_map(|(call, text)| {
+                let message = HookMessage {
+                    role: "user".into(),
+                    content: text.clone(),
+                    id: Some(text),
+                    source_id: None,
+                    inserted_by: Some(ContextInsertion::SeedContext),
+                };
+                Up::Returned { call, outcome: Ok(Product::Hook(Ok(HookOutput::SeedContext(vec![message])))) }
+            }),
             (any::<u64>(), any::<u32>(), proptest::collection::vec(any::<u8>(), 0..100))
                 .prop_map(|(call, request, bytes)| Up::Chunk { call, request, bytes: bytes.into() }),
             (any::<u64>(), text, any::<u64>())

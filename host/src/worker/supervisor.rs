@@ -18,7 +18,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::watch;
 
-use super::protocol::{Down, Fault, Frame, MAX_PREOPENS};
+use super::hook::{HookEvent, HookResult};
+use super::protocol::{Down, Fault, Frame, MAX_PREOPENS, Product, Work};
 use super::types::{
     ArtifactSpec, CallError, CallLimits, HostCalls, Kind, LostWorker, PreopenSource, ToolInput, ToolResult, WorkerSetup,
 };
@@ -182,7 +183,28 @@ impl WorkerSet {
         host: Arc<dyn HostCalls>,
     ) -> std::result::Result<ToolResult, CallError> {
         let worker = self.ready(kind)?;
-        worker.call(artifact, input, env, host).await
+        match worker.call(artifact, Work::Tool(input), env, host).await? {
+            Product::Tool(result) => Ok(result),
+            Product::Hook(_) => Err(CallError::Refused("a tool's call was answered as a hook's".to_owned())),
+        }
+    }
+
+    /// Calls the function of an event of a loaded hook, in the instance the hook keeps. One call of a hook at a time; a
+    /// call that does not return ends the instance, and the next one begins with a fresh one.
+    pub async fn call_hook(
+        &self,
+        artifact: &str,
+        event: HookEvent,
+        host: Arc<dyn HostCalls>,
+    ) -> std::result::Result<HookResult, CallError> {
+        let worker = self.ready(Kind::Hooks)?;
+        if !event.fits() {
+            return Err(CallError::Refused("the event has more entries than can be passed".to_owned()));
+        }
+        match worker.call(artifact, Work::Hook(event), Vec::new(), host).await? {
+            Product::Hook(result) => Ok(result),
+            Product::Tool(_) => Err(CallError::Refused("a hook's call was answered as a tool's".to_owned())),
+        }
     }
 
     /// The first worker that was lost, if any.

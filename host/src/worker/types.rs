@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::hook::{InferenceRequest, InferenceResponse, IoError, MessagePage, TaskIo, TaskIoReply};
 use crate::diagnostics::{Diagnostic, codes};
 use crate::egress::{self, HttpError, HttpRequest, HttpResponse, PeerAnswer, PeerMessage};
 
@@ -312,4 +313,27 @@ pub trait HostCalls: Send + Sync {
     ) -> BoxFuture<'a, Result<PeerAnswer, String>> {
         Box::pin(async move { Err(egress::message_refused(peer_url)) })
     }
+
+    /// One completion for a hook. An error is the hook's, word for word.
+    fn run_inference(&self, _request: InferenceRequest) -> BoxFuture<'_, Result<InferenceResponse, String>> {
+        Box::pin(async { Err(NO_DRIVER.to_owned()) })
+    }
+
+    /// The tokens of a text.
+    fn count_tokens(&self, text: String) -> BoxFuture<'_, u64> {
+        Box::pin(async move { (text.len() as u64).div_ceil(4) })
+    }
+
+    /// A hook's look at the running task.
+    fn task_io(&self, _question: TaskIo) -> Result<TaskIoReply, IoError> {
+        Err(IoError::NotGranted)
+    }
+
+    /// A hook's look at the conversation: messages newest first, from a cursor on.
+    fn read_conversation(&self, _cursor: Option<String>, _most: u32) -> BoxFuture<'_, Result<MessagePage, String>> {
+        Box::pin(async { Err("not-granted".to_owned()) })
+    }
 }
+
+/// What a hook is told that asks for a completion where there is no driver to ask.
+pub const NO_DRIVER: &str = "inference driver is not configured; add inference.driver.artifact to murmur.yaml";

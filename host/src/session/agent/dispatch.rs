@@ -1,6 +1,7 @@
 //! One tool call of the model: checked, run where it belongs, recorded, and turned into the text the model gets.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::value::RawValue;
@@ -9,7 +10,9 @@ use serde_json::{Map, Value, json};
 use super::fence::fenced;
 use super::host_calls::ArtifactCall;
 use super::members::Reply;
-use super::provided::{BACKGROUND_COMMAND, CALL_MEMBER, END_WITHOUT_ANSWER, SESSION_STATUS};
+use super::provided::{
+    BACKGROUND_COMMAND, CALL_MEMBER, END_WITHOUT_ANSWER, PULL_ARTIFACT, REMOVE_ARTIFACT, SESSION_STATUS,
+};
 use super::read_only::{self, Denied};
 use super::run::{Ended, TaskRun};
 use super::shell::ShellRecord;
@@ -70,10 +73,15 @@ impl TaskRun<'_> {
     /// Runs one call of turn `turn` and returns the message that answers it.
     pub(super) async fn dispatch(&mut self, turn: u32, call: &ToolCall) -> Result<Message, Ended> {
         let started = Instant::now();
-        let tool = self.agent.ctx.inventory.get(&call.name).cloned();
+        let tool = self.agent.ctx.tool(&call.name);
         let checked = tool.as_ref().filter(|tool| missing(tool, &call.input).is_empty());
         if let Some((kind, denied)) = checked.and_then(|tool| Some((tool.kind, self.denied(tool, call)?))) {
             return self.deny(turn, kind, call, &denied);
+        }
+        if checked.is_some()
+            && let Some(denied) = self.ask_about_call(turn, call).await?
+        {
+            return Ok(denied);
         }
         let mut done = match &tool {
             None => Done::failed(format!("tool '{}' is not declared in manifest allowlist", call.name)),
@@ -84,6 +92,7 @@ impl TaskRun<'_> {
         };
         let duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let (text, fence) = self.told(call, &done)?;
+        self.tell_call(turn, call, text.len(), done.is_error, duration_ms).await?;
         if tool.as_ref().is_some_and(|tool| tool.kind == ToolKind::Skill) {
             self.record_skill(turn, call, &done, duration_ms)?;
         } else {
@@ -126,11 +135,16 @@ impl TaskRun<'_> {
         }
     }
 
-    /// The declared skill's text: the operator vouches for it, so it is not fenced.
+    /// A skill's text. The operator vouches for a declared one, so it is not fenced.
     fn read_skill(&self, tool: &Tool) -> Done {
         let folder = self.agent.ctx.dirs.tool(&tool.name);
         match beneath::read(&folder, Path::new("skill.md"), FILE_MAX) {
-            Ok(bytes) => Done { text: String::from_utf8_lossy(&bytes).into_owned(), ..Done::default() },
+            Ok(bytes) => Done {
+                text: String::from_utf8_lossy(&bytes).into_owned(),
+                // Nobody vouches for what the session pulled by itself.
+                fenced: self.agent.ctx.is_pulled(&tool.name),
+                ..Done::default()
+            },
             Err(refusal) => Done::failed(format!("skill '{}' could not be read: {refusal}", tool.name)),
         }
     }
@@ -138,6 +152,11 @@ impl TaskRun<'_> {
     async fn call_wasm(&mut self, tool: &Tool, call: &ToolCall) -> Result<Done, Ended> {
         let host = ArtifactCall::of_tool(&self.agent.ctx, &self.stream, self.trust(), &self.input, self.turn_node());
         let input = ToolInput { data: Some(call.input.get().to_owned()), log_path: None };
+        if let Some(pulls) = self.agent.ctx.pulls.as_ref().filter(|_| self.agent.ctx.is_pulled(&tool.name)) {
+            let (pulls, ctx) = (pulls.clone(), self.agent.ctx.clone());
+            let name = tool.name.clone();
+            self.unless_ended("turn", async move { pulls.ready(&ctx, &name).await }).await??;
+        }
         let calling = self.agent.ctx.workers.call_tool(Kind::Tools, &tool.name, input, Vec::new(), host.clone());
         let result = self.unless_ended("turn", calling).await?;
         host.finish_stream(None);
@@ -229,8 +248,26 @@ impl TaskRun<'_> {
             CALL_MEMBER => self.call_member(&input).await,
             END_WITHOUT_ANSWER => Ok(self.end_without_answer(&input)),
             BACKGROUND_COMMAND => self.background_command(&input).await,
+            PULL_ARTIFACT | REMOVE_ARTIFACT => self.install(call.name.as_str(), &input).await,
             name => Ok(Done::failed(format!("tool '{name}' is not provided in this session"))),
         }
+    }
+
+    /// Installs or removes an artifact. A refusal is told as it is.
+    async fn install(&mut self, name: &str, input: &Map<String, Value>) -> Result<Done, Ended> {
+        let (Some(pulls), Some(artifact)) = (self.agent.ctx.pulls.clone(), text(input, "artifact")) else {
+            return Ok(Done::failed(format!("{name} takes one text: artifact")));
+        };
+        let ctx = Arc::clone(&self.agent.ctx);
+        let done = if name == PULL_ARTIFACT {
+            self.unless_ended("turn", pulls.pull(&ctx, artifact)).await?
+        } else {
+            pulls.remove(&ctx, artifact).await
+        };
+        Ok(match done {
+            Ok(answer) => Done::answered(answer.to_string()),
+            Err(refused) => Done::failed(refused),
+        })
     }
 
     async fn call_member(&mut self, input: &Map<String, Value>) -> Result<Done, Ended> {
@@ -321,7 +358,9 @@ impl TaskRun<'_> {
 
     /// The text the model gets, and the fence's name when there is one.
     fn told(&mut self, call: &ToolCall, done: &Done) -> Result<(String, Option<String>), Ended> {
-        let source = done.fenced.then(|| format!("tool:{}", call.name));
+        let tool = self.agent.ctx.tool(&call.name);
+        let word = if tool.is_some_and(|tool| tool.kind == ToolKind::Skill) { "skill" } else { "tool" };
+        let source = done.fenced.then(|| format!("{word}:{}", call.name));
         let mut text = match &source {
             Some(source) => fenced(source, &done.text),
             None => done.text.clone(),
@@ -381,6 +420,7 @@ impl TaskRun<'_> {
     }
 
     fn record_skill(&mut self, turn: u32, call: &ToolCall, done: &Done, duration_ms: u64) -> Result<(), Ended> {
+        let pulled = self.agent.ctx.is_pulled(&call.name);
         let record = records::SkillCall {
             turn,
             task_id: Some(self.task.id.to_string()),
@@ -388,8 +428,8 @@ impl TaskRun<'_> {
             output_bytes: done.text.len() as u64,
             duration_ms,
             status: if done.is_error { "error" } else { "ok" },
-            origin: "operator",
-            trust: "trusted",
+            origin: if pulled { "runtime" } else { "operator" },
+            trust: if pulled { "untrusted" } else { "trusted" },
         };
         self.record_in_turn(&record)
     }

@@ -22,6 +22,8 @@ pub enum Ended {
     },
     /// All turns are used.
     MaxTurns(u64),
+    /// A hook asked for another attempt, and there is none left.
+    ReopensSpent(String),
     /// A call did not fit under the session's ceiling.
     Spend(Refused),
     /// The task was cancelled.
@@ -51,6 +53,7 @@ impl Ended {
             Self::Answered(_) => ExitStatus::Ok,
             Self::Failed { .. } | Self::Fatal(_) => ExitStatus::Failed,
             Self::MaxTurns(_) => ExitStatus::MaxTurnsReached,
+            Self::ReopensSpent(_) => ExitStatus::ReopenBudgetExhausted,
             Self::Spend(_) => ExitStatus::SpendCeilingReached,
             Self::Canceled { .. } => ExitStatus::Canceled,
             Self::NoAnswer(_) => ExitStatus::NoAnswer,
@@ -61,7 +64,7 @@ impl Ended {
     pub fn result_text(&self) -> String {
         match self {
             Self::Answered(text) => text.clone(),
-            Self::Failed { reason, .. } => format!("error: {reason}"),
+            Self::Failed { reason, .. } | Self::ReopensSpent(reason) => format!("error: {reason}"),
             Self::MaxTurns(turns) => format!("error: {}", results::turns_spent(*turns)),
             Self::Spend(refused) => format!("stopped: {}", spent(refused)),
             Self::Canceled { .. } => CANCELED.to_owned(),
@@ -74,6 +77,7 @@ impl Ended {
     pub fn failure(&self) -> Option<(&'static str, String)> {
         match self {
             Self::Failed { cause, reason, .. } => Some((cause, reason.clone())),
+            Self::ReopensSpent(reason) => Some(("reopen_budget_exhausted", reason.clone())),
             Self::Fatal(error) if error.code() == codes::E_RUN_050 => Some(("workdir_path_refused", account(error))),
             Self::Fatal(error) => Some(("runtime_error", account(error))),
             _ => None,
@@ -85,7 +89,7 @@ impl Ended {
         let mut end = match self {
             Self::Answered(text) => TaskEnd::completed(text.clone()),
             Self::Failed { cause, .. } if *cause == INPUT_TIMEOUT => TaskEnd::failed(super::host_calls::INPUT_TIMEOUT),
-            Self::Failed { .. } | Self::Fatal(_) => {
+            Self::Failed { .. } | Self::Fatal(_) | Self::ReopensSpent(_) => {
                 let (cause, reason) = self.failure().unwrap_or_default();
                 TaskEnd::failed(results::failure_status(cause, &reason))
             }
@@ -103,7 +107,7 @@ impl Ended {
         let status = self.exit_status();
         let reason = match &self {
             Self::Answered(_) => String::new(),
-            Self::Failed { reason, .. } | Self::NoAnswer(reason) => reason.clone(),
+            Self::Failed { reason, .. } | Self::NoAnswer(reason) | Self::ReopensSpent(reason) => reason.clone(),
             Self::MaxTurns(turns) => results::turns_spent(*turns),
             Self::Spend(refused) => spent(refused),
             Self::Canceled { .. } => "it was canceled".to_owned(),

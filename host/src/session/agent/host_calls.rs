@@ -41,7 +41,8 @@ pub struct InputState {
 /// The host calls of one artifact call.
 pub struct ArtifactCall {
     ctx: Arc<SessionContext>,
-    stream: TaskStream,
+    /// The running task's; none for what a hook asked for.
+    stream: Option<TaskStream>,
     trust: TrustClass,
     /// Only the loop's own driver may announce tool calls.
     announces: bool,
@@ -73,7 +74,7 @@ impl ArtifactCall {
     ) -> Arc<Self> {
         Arc::new(Self {
             ctx: Arc::clone(ctx),
-            stream: stream.clone(),
+            stream: Some(stream.clone()),
             trust,
             announces: true,
             input: Arc::clone(input),
@@ -92,7 +93,7 @@ impl ArtifactCall {
     ) -> Arc<Self> {
         Arc::new(Self {
             ctx: Arc::clone(ctx),
-            stream: stream.clone(),
+            stream: Some(stream.clone()),
             trust,
             announces: false,
             input: Arc::clone(input),
@@ -101,13 +102,26 @@ impl ArtifactCall {
         })
     }
 
+    /// For a driver's call that a hook asked for: nothing of it is streamed, and it cannot ask for input.
+    pub fn of_hook(ctx: &Arc<SessionContext>, trust: TrustClass, parent: Option<&EventId>) -> Arc<Self> {
+        Arc::new(Self {
+            ctx: Arc::clone(ctx),
+            stream: None,
+            trust,
+            announces: false,
+            input: Arc::default(),
+            parent: parent.cloned(),
+            seen: Mutex::default(),
+        })
+    }
+
     /// Ends the call's part of the stream: `reply` is the whole text when nothing was streamed.
     pub fn finish_stream(&self, reply: Option<&str>) {
         let streamed = self.seen().streamed;
-        match (streamed, reply) {
-            (true, _) => self.stream.text("", true),
-            (false, Some(text)) if !text.is_empty() => self.stream.text(text, true),
-            (false, _) => {}
+        match (&self.stream, streamed, reply) {
+            (Some(stream), true, _) => stream.text("", true),
+            (Some(stream), false, Some(text)) if !text.is_empty() => stream.text(text, true),
+            _ => {}
         }
     }
 
@@ -199,16 +213,23 @@ impl HostCalls for ArtifactCall {
 
     fn emit_chunk(&self, text: &str) {
         self.seen().streamed = true;
-        self.stream.text(text, false);
+        if let Some(stream) = &self.stream {
+            stream.text(text, false);
+        }
     }
 
     fn emit_thinking(&self, text: &str) {
-        self.stream.thinking(text);
+        if let Some(stream) = &self.stream {
+            stream.thinking(text);
+        }
     }
 
     fn tool_call_started(&self, id: &str, name: &str) {
-        if self.announces && self.seen().progress.start(id, name) {
-            self.stream.tool_call_started(id, name);
+        if self.announces
+            && self.seen().progress.start(id, name)
+            && let Some(stream) = &self.stream
+        {
+            stream.tool_call_started(id, name);
         }
     }
 
@@ -217,13 +238,16 @@ impl HostCalls for ArtifactCall {
             return;
         }
         let grew = self.seen().progress.grow(id, bytes);
-        if grew {
-            self.stream.tool_call_progress(id, bytes);
+        if grew && let Some(stream) = &self.stream {
+            stream.tool_call_progress(id, bytes);
         }
     }
 
     fn request_input<'a>(&'a self, prompt: &'a str) -> BoxFuture<'a, Result<String, String>> {
         Box::pin(async move {
+            if self.stream.is_none() {
+                return Err("request-input is not available outside an A2A task context".to_owned());
+            }
             self.input.waiting.store(true, Ordering::Relaxed);
             let waited = self.wait_for_input(prompt).await;
             // A cancel leaves the mark: it tells in which phase the task was.
@@ -237,14 +261,17 @@ impl HostCalls for ArtifactCall {
 
 impl ArtifactCall {
     async fn wait_for_input(&self, prompt: &str) -> Result<String, String> {
-        let Some(mut wait) = self.stream.require_input(prompt) else { return Err(TASK_CANCELED.to_owned()) };
+        let waiting = self.stream.as_ref().and_then(|stream| stream.require_input(prompt));
+        let Some(mut wait) = waiting else { return Err(TASK_CANCELED.to_owned()) };
         let answer = match self.ctx.capsule.lifecycle.input_timeout_secs {
             None => wait.message().await,
             Some(secs) => match tokio::time::timeout(Duration::from_secs(secs), wait.message()).await {
                 Ok(answer) => answer,
                 Err(_) => {
                     drop(wait);
-                    self.stream.input_expired();
+                    if let Some(stream) = &self.stream {
+                        stream.input_expired();
+                    }
                     self.input.timed_out.store(true, Ordering::Relaxed);
                     return Err(INPUT_TIMEOUT.to_owned());
                 }

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::manifest::Install;
 use crate::session::commands::line;
 
 /// A tool the runtime provides in this session.
@@ -24,8 +25,8 @@ pub const RESERVED: [&str; 11] = [
     "switch-driver",
     CALL_MEMBER,
     END_WITHOUT_ANSWER,
-    "pull-artifact",
-    "remove-artifact",
+    PULL_ARTIFACT,
+    REMOVE_ARTIFACT,
     SESSION_STATUS,
     BACKGROUND_COMMAND,
 ];
@@ -34,6 +35,10 @@ pub const RESERVED: [&str; 11] = [
 pub const CALL_MEMBER: &str = "call-member";
 /// Ends a member's task by saying that there is no answer.
 pub const END_WITHOUT_ANSWER: &str = "end-without-answer";
+/// Installs a tool or a skill while the session runs.
+pub const PULL_ARTIFACT: &str = "pull-artifact";
+/// Removes what was installed so.
+pub const REMOVE_ARTIFACT: &str = "remove-artifact";
 /// Tells time, turns, tokens and spend.
 pub const SESSION_STATUS: &str = "session-status";
 
@@ -125,6 +130,35 @@ pub fn shell_tool(binary: &str) -> ProvidedTool {
             "required": ["command"],
         }),
     }
+}
+
+/// What the runtime provides to a capsule that may install.
+pub fn provided_for_install(install: &Install) -> Vec<ProvidedTool> {
+    let list = |patterns: &[String]| if patterns.is_empty() { "none".to_owned() } else { patterns.join(", ") };
+    let schema = |what: &str| {
+        json!({
+            "type": "object",
+            "properties": {"artifact": {"type": "string", "description": what}},
+            "required": ["artifact"],
+        })
+    };
+    vec![
+        ProvidedTool {
+            name: PULL_ARTIFACT.to_owned(),
+            description: format!(
+                "Installs a tool or a skill for the rest of this session; it can be called in the next turn. Tools: {}. \
+                 Skills: {}.",
+                list(&install.tool),
+                list(&install.skill)
+            ),
+            input_schema: schema("<scope>/<name>, with @<version> for one version"),
+        },
+        ProvidedTool {
+            name: REMOVE_ARTIFACT.to_owned(),
+            description: "Removes an artifact that this session installed itself.".into(),
+            input_schema: schema("<scope>/<name>"),
+        },
+    ]
 }
 
 impl ProvidedTool {

@@ -24,6 +24,7 @@ use crate::manifest::{Acceptance, Conversation};
 use crate::paths::beneath;
 use crate::session::TaskOutcome;
 use crate::session::context::SessionContext;
+use crate::session::hooks::Uses;
 use crate::session::tasks::{ActiveTask, Attachment, EndNotes, MemberStatus, Owner, Trust};
 use crate::trace::{Record, records};
 use crate::worker::LostWorker;
@@ -36,6 +37,14 @@ pub(super) struct TaskRun<'a> {
     pub(super) calls: Arc<Calls>,
     pub(super) history: Vec<Message>,
     record: Option<conversation::Conversation>,
+    /// The same record, for hooks that may read it.
+    pub(super) reader: Option<Arc<conversation::Conversation>>,
+    /// The task's text, and the same with the feedback of reopens.
+    pub(super) original: Arc<str>,
+    pub(super) given: Arc<str>,
+    pub(super) reopens: u32,
+    /// What hooks have used.
+    pub(super) uses: Arc<Uses>,
     /// What the driver remembers: its id, and how many messages it knows.
     pub(super) continuation: Option<(String, usize)>,
     /// Turns used, over all attempts.
@@ -106,6 +115,12 @@ impl<'a> TaskRun<'a> {
             calls: Arc::new(calls),
             history: Vec::new(),
             record: conversation::Conversation::of(&ctx.home, &ctx.capsule, &task.context, owner_of(ctx, &task)),
+            reader: conversation::Conversation::of(&ctx.home, &ctx.capsule, &task.context, owner_of(ctx, &task))
+                .map(Arc::new),
+            original: task.text.as_str().into(),
+            given: task.text.as_str().into(),
+            reopens: 0,
+            uses: Arc::default(),
             continuation: None,
             turns: 0,
             sums: Sums::default(),
@@ -122,8 +137,8 @@ impl<'a> TaskRun<'a> {
     }
 
     pub(super) async fn run(mut self) -> TaskOutcome {
-        let mut ended = match self.begin() {
-            Ok(()) => self.attempts().await,
+        let mut ended = match self.begin().await {
+            Ok(()) => self.all_attempts().await,
             Err(ended) => ended,
         };
         self.calls.abandon().await;
@@ -151,7 +166,7 @@ impl<'a> TaskRun<'a> {
     }
 
     /// Activation: the text lies in the runtime directory, the trace knows of the task.
-    fn begin(&mut self) -> Result<(), Ended> {
+    async fn begin(&mut self) -> Result<(), Ended> {
         let ctx = &self.agent.ctx;
         let record = records::TaskStart {
             task_id: self.task.id.to_string(),
@@ -179,6 +194,7 @@ impl<'a> TaskRun<'a> {
             });
         }
         self.load_conversation()?;
+        self.tell_task_start().await?;
         let source = format!("task:{}", self.task.origin.as_str());
         self.join(match self.task.trust {
             Trust::Trusted => Message::user(&self.task.text),
@@ -207,6 +223,22 @@ impl<'a> TaskRun<'a> {
             record.append(&message);
         }
         self.history.push(message);
+    }
+
+    /// Attempts, and those that hooks ask for after them.
+    async fn all_attempts(&mut self) -> Ended {
+        loop {
+            let ended = self.attempts().await;
+            if matches!(ended, Ended::Fatal(_)) {
+                return ended;
+            }
+            self.calls.abandon().await;
+            match self.tell_task_end(&ended).await {
+                Ok(true) => self.calls.resume(),
+                Ok(false) => return ended,
+                Err(ended) => return ended,
+            }
+        }
     }
 
     /// Attempts until the task has its last answer, or ends without.
@@ -294,21 +326,26 @@ impl<'a> TaskRun<'a> {
         }
         self.agent.ctx.folder_size.check()?;
         match self.max_turns() {
-            Some(max) if u64::from(self.turns) >= max => Err(Ended::MaxTurns(max)),
+            Some(max) if u64::from(self.turns_used()) >= max => Err(Ended::MaxTurns(max)),
             _ => Ok(()),
         }
     }
 
-    fn max_turns(&self) -> Option<u64> {
+    /// Turns of the loop and completions of hooks.
+    fn turns_used(&self) -> u32 {
+        self.turns.saturating_add(self.uses.turns())
+    }
+
+    pub(super) fn max_turns(&self) -> Option<u64> {
         self.agent.ctx.inference().max_turns
     }
 
-    fn has_turn_left(&self) -> bool {
-        self.max_turns().is_none_or(|max| u64::from(self.turns) < max)
+    pub(super) fn has_turn_left(&self) -> bool {
+        self.max_turns().is_none_or(|max| u64::from(self.turns_used()) < max)
     }
 
-    fn turns_remaining(&self) -> Option<u32> {
-        self.max_turns().map(|max| u32::try_from(max.saturating_sub(u64::from(self.turns))).unwrap_or(u32::MAX))
+    pub(super) fn turns_remaining(&self) -> Option<u32> {
+        self.max_turns().map(|max| u32::try_from(max.saturating_sub(u64::from(self.turns_used()))).unwrap_or(u32::MAX))
     }
 
     /// Waits for every call together, then goes on with all outcomes in one message.
@@ -404,12 +441,12 @@ impl<'a> TaskRun<'a> {
             task_id,
             exit_status: exit_status.to_owned(),
             duration_ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
-            turns: self.turns,
-            input_tokens: self.sums.input_tokens,
-            output_tokens: self.sums.output_tokens,
+            turns: self.turns_used(),
+            input_tokens: self.sums.input_tokens + self.uses.tokens().0,
+            output_tokens: self.sums.output_tokens + self.uses.tokens().1,
             tool_calls: self.sums.tool_calls,
             shell_calls: self.sums.shell_calls.saturating_add(self.input.commands.load(Ordering::Relaxed)),
-            reopen_count: 0,
+            reopen_count: self.reopens,
             running_commands: (!running.is_empty()).then_some(running),
             keep_working: ctx.capsule.lifecycle.keep_working.as_ref().map(
                 |keep| json!({"used": self.kept_working.0, "limit": keep.limit, "stopped_by": self.kept_working.1}),
@@ -465,7 +502,7 @@ impl<'a> TaskRun<'a> {
             elapsed_secs: ctx.start.elapsed_ms() / 1000,
             task_elapsed_secs: self.started.elapsed().as_secs(),
             deadline: ctx.deadline.map(|deadline| (deadline.rfc3339(), deadline.left().as_secs())),
-            turns_used: self.turns,
+            turns_used: self.turns_used(),
             turns_cap: self.max_turns(),
             keep_working: ctx.capsule.lifecycle.keep_working.as_ref().map(|keep| (self.kept_working.0, keep.limit)),
             context_used: self.sums.occupancy.0,

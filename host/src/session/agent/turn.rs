@@ -55,6 +55,7 @@ impl TaskRun<'_> {
         let turn = self.turns;
         self.input.turn.store(turn, Ordering::Relaxed);
         self.stream.status(&format!("inference turn {}", turn + 1));
+        self.refresh_tools(turn)?;
         let payload = self.payload().await;
         self.admit(turn, &payload)?;
         let Answered { response, continuation, .. } = self.infer(turn, &payload).await?;
@@ -84,6 +85,16 @@ impl TaskRun<'_> {
         }
     }
 
+    /// What the model pulled or removed reaches it with its next request.
+    fn refresh_tools(&self, turn: u32) -> Result<(), Ended> {
+        let Some((added, removed, tools)) = self.agent.refresh_tools() else { return Ok(()) };
+        let record = json!({
+            "turn": turn, "task_id": self.task.id, "trigger": "agent", "added": added, "removed": removed, "tools": tools,
+        });
+        self.agent.ctx.trace.record("tools_refreshed", self.task_node(), record)?;
+        Ok(())
+    }
+
     fn remember(&mut self, assistant: Message, continuation: Option<String>) {
         self.join(assistant);
         self.continuation = continuation.map(|id| (id, self.history.len()));
@@ -104,8 +115,8 @@ impl TaskRun<'_> {
         let from = self.continuation.as_ref().map_or(0, |(_, known)| *known);
         let cache_key = wire::cache_key(&ctx.capsule, self.task.context.as_str());
         let cap = ctx.driver.limits.max_output_tokens;
-        let (system, tools) = (&self.agent.system.text, &self.agent.tools.text);
-        let mut request = Request::new(&ctx.driver.model, cap, system, tools, &cache_key);
+        let tools = self.agent.tools();
+        let mut request = Request::new(&ctx.driver.model, cap, &self.agent.system.text, &tools.text, &cache_key);
         request.messages = self.history[from..].iter().map(|message| &*message.wire).collect();
         request.continuation_id = self.continuation.as_ref().map(|(id, _)| id.as_str());
         let json = request.to_json();
@@ -271,13 +282,8 @@ impl TaskRun<'_> {
         let output_tokens =
             if counted { tokens::count(body.clone()).await } else { tokens::estimate_bytes(body.len()) };
         let mut record = self.inference_head(turn, payload, Some(output_tokens));
-        let (decision, stop_reason) = match response.stop_reason {
-            StopReason::ToolCall => ("tool_call", "tool_call"),
-            StopReason::EndTurn => ("end_turn", "end_turn"),
-            StopReason::MaxTokens => ("text", "max_tokens"),
-        };
-        record.insert("decision".into(), json!(decision));
-        record.insert("stop_reason".into(), json!(stop_reason));
+        record.insert("decision".into(), json!(response.stop_reason.decision()));
+        record.insert("stop_reason".into(), json!(response.stop_reason.as_str()));
         record.insert("tool_name".into(), json!(response.calls.first().map(|call| &call.name)));
         let usage = &response.usage;
         for (key, value) in [
@@ -296,7 +302,7 @@ impl TaskRun<'_> {
         Attempts { made: attempt, stopped: None }.write_into(&mut record);
         self.turn_node = Some(self.agent.ctx.trace.write(self.task_node(), &Inference(record))?);
         self.meter(payload.input_tokens, output_tokens, usage)?;
-        Ok(())
+        self.tell_inference(turn, response, (payload.input_tokens, output_tokens), payload.from).await
     }
 
     /// Adds a served call to the sums of the task and the session.
@@ -353,7 +359,8 @@ impl TaskRun<'_> {
         let Some(body) = body.filter(|_| self.agent.ctx.capsule.trace.capture != Capture::None) else { return Ok(()) };
         let agent = self.agent;
         agent.keep_blob(&agent.system.sha, &agent.system.text)?;
-        agent.keep_blob(&agent.tools.sha, agent.tools.text.get())?;
+        let tools = agent.tools();
+        agent.keep_blob(&tools.sha, tools.text.get())?;
         let response_sha = sha256(body.as_bytes());
         agent.keep_blob(&response_sha, body)?;
         let mut message_shas = Vec::with_capacity(self.history.len() - payload.from);
@@ -362,7 +369,7 @@ impl TaskRun<'_> {
             message_shas.push(message.sha());
         }
         record.insert("system_sha".into(), json!(agent.system.sha));
-        record.insert("tools_sha".into(), json!(agent.tools.sha));
+        record.insert("tools_sha".into(), json!(tools.sha));
         record.insert("response_sha".into(), json!(response_sha));
         record.insert("message_shas".into(), json!(message_shas));
         Ok(())

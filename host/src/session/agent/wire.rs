@@ -40,6 +40,8 @@ enum Mark {
     Canceled,
     /// The answer was cut at the output cap.
     Truncated,
+    /// A hook gave it for the conversation to begin with.
+    Seed,
 }
 
 impl Message {
@@ -60,6 +62,7 @@ impl Message {
             Some(Mark::Fence(source)) => format!(r#","fence":{}"#, Value::from(source.as_str())),
             Some(Mark::Canceled) => r#","canceled":true"#.to_owned(),
             Some(Mark::Truncated) => r#","truncated":true"#.to_owned(),
+            Some(Mark::Seed) => r#","inserted_by":"seed-context""#.to_owned(),
         };
         format!(r#"{},"id":"{}"{mark}}}"#, wire.strip_suffix('}').unwrap_or(wire), self.id)
     }
@@ -74,6 +77,17 @@ impl Message {
     #[must_use]
     pub fn truncated(self) -> Self {
         Self { mark: Some(Mark::Truncated), ..self }
+    }
+
+    /// Marks what a hook gave for the conversation to begin with.
+    #[must_use]
+    pub fn seeded(self) -> Self {
+        Self { mark: Some(Mark::Seed), ..self }
+    }
+
+    /// Whether a hook gave it for the conversation to begin with.
+    pub fn is_seed(&self) -> bool {
+        matches!(self.mark, Some(Mark::Seed))
     }
 
     /// What the record holds where a task was cancelled.
@@ -164,7 +178,8 @@ pub struct Request<'a> {
     /// Only while the driver holds the earlier messages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub continuation_id: Option<&'a str>,
-    /// Groups requests that share a prefix.
+    /// Groups requests that share a prefix; not sent when empty.
+    #[serde(skip_serializing_if = "str::is_empty")]
     pub prompt_cache_key: &'a str,
 }
 
@@ -224,6 +239,26 @@ pub enum StopReason {
     ToolCall,
     /// The answer was cut at the output cap.
     MaxTokens,
+}
+
+impl StopReason {
+    /// The word of the trace and of hooks for what the loop does next.
+    pub fn decision(self) -> &'static str {
+        match self {
+            Self::EndTurn => "end_turn",
+            Self::ToolCall => "tool_call",
+            Self::MaxTokens => "text",
+        }
+    }
+
+    /// The driver's word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::EndTurn => "end_turn",
+            Self::ToolCall => "tool_call",
+            Self::MaxTokens => "max_tokens",
+        }
+    }
 }
 
 /// The counts a driver reported.

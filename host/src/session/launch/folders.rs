@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 use super::Made;
 use crate::diagnostics::{Diagnostic, Result, codes};
-use crate::manifest::Role;
+use crate::manifest::{EntryCapabilities, Role};
 use crate::paths::make_private;
+use crate::session::pulls::SeenFolder;
 use crate::session::staging::{Part, Plan};
 use crate::worker::{Preopen, PreopenSource};
 
@@ -14,6 +15,9 @@ use crate::worker::{Preopen, PreopenSource};
 /// see the whole work folder, and the host's own paths.
 pub fn of(plan: &Plan, made: &Made, part: &Part) -> Result<Vec<Preopen>> {
     let own = part.entry.capabilities.as_ref();
+    if part.entry.runtime == Role::Hook {
+        return of_hook(plan, made, own);
+    }
     let work = &made.dirs.work;
     let ceiling = plan.capsule.capabilities.filesystem.scope.as_deref();
     let scope = own.and_then(|own| own.filesystem_scope.as_deref()).or(ceiling);
@@ -22,12 +26,50 @@ pub fn of(plan: &Plan, made: &Made, part: &Part) -> Result<Vec<Preopen>> {
         all.push(preopen(state_store(plan, &state.store)?, "state", true));
     }
     if part.entry.runtime == Role::Tool {
-        if scope.is_none() {
-            all.push(preopen(made.dirs.runtime.clone(), "murmur-runtime", false));
-        }
-        for host in &plan.host_paths {
-            all.push(preopen(host.path.clone(), &host.path.to_string_lossy(), host.write));
-        }
+        let shared = of_every_tool(plan, made, scope.is_none());
+        all.extend(shared.into_iter().map(|folder| preopen(folder.path, &folder.guest, folder.write)));
+    }
+    Ok(all)
+}
+
+/// Of every tool: the runtime directory where it sees the whole work folder, and the host's own paths.
+fn of_every_tool(plan: &Plan, made: &Made, unscoped: bool) -> Vec<SeenFolder> {
+    let runtime = unscoped.then(|| SeenFolder {
+        path: made.dirs.runtime.clone(),
+        guest: "murmur-runtime".to_owned(),
+        write: false,
+    });
+    let host = plan.host_paths.iter().map(|host| SeenFolder {
+        path: host.path.clone(),
+        guest: host.path.to_string_lossy().into_owned(),
+        write: host.write,
+    });
+    runtime.into_iter().chain(host).collect()
+}
+
+/// Of a tool that is pulled while the session runs: what the capsule as a whole is granted, and never a state store.
+pub fn of_pulled(plan: &Plan, made: &Made) -> Result<Vec<SeenFolder>> {
+    let scope = plan.capsule.capabilities.filesystem.scope.as_deref();
+    let path = match scope {
+        Some(scope) => narrowed(&made.dirs.work, scope)?,
+        None => made.dirs.work.clone(),
+    };
+    let mut all = vec![SeenFolder { path, guest: ".".to_owned(), write: true }];
+    all.extend(of_every_tool(plan, made, scope.is_none()));
+    Ok(all)
+}
+
+/// Of one hook: what its entry grants, and nothing else.
+fn of_hook(plan: &Plan, made: &Made, own: Option<&EntryCapabilities>) -> Result<Vec<Preopen>> {
+    let Some(own) = own else { return Ok(Vec::new()) };
+    let mut all = Vec::new();
+    if own.filesystem_records {
+        all.push(preopen(made.private("hooks")?, ".", true));
+    } else if let Some(scope) = &own.filesystem_scope {
+        all.push(preopen(narrowed(&made.dirs.work, scope)?, ".", true));
+    }
+    if let Some(state) = &own.state {
+        all.push(preopen(state_store(plan, &state.store)?, "state", true));
     }
     Ok(all)
 }

@@ -3,6 +3,7 @@
 use sha2::{Digest as _, Sha256};
 
 use crate::containment::host::userns_grant;
+use crate::manifest::Capsule;
 use crate::session::context::SessionContext;
 use crate::session::grants;
 use crate::session::staging::Plan;
@@ -13,14 +14,6 @@ pub fn session_start(plan: &Plan, context: &SessionContext) -> SessionStart {
     let capsule = &plan.capsule;
     let inference = context.inference();
     let member = plan.membership.as_deref();
-    let mut capabilities = Vec::new();
-    if !capsule.capabilities.network.allow.is_empty() {
-        capabilities.push("network");
-    }
-    capabilities.push("filesystem");
-    if capsule.capabilities.shell.is_some() {
-        capabilities.push("shell");
-    }
     SessionStart {
         capsule_name: capsule.name.clone(),
         capsule_version: capsule.version.clone(),
@@ -30,7 +23,7 @@ pub fn session_start(plan: &Plan, context: &SessionContext) -> SessionStart {
         max_session_tokens: inference.max_session_tokens,
         machine_tokens_per_day: plan.machine_tokens_per_day,
         deadline: context.deadline.as_ref().map(|deadline| deadline.view()),
-        capabilities,
+        capabilities: capabilities(capsule),
         tools_declared: context.inventory.names(),
         containment_declared: plan.in_force.declared.as_str().to_owned(),
         containment_achieved: plan.in_force.achieved.as_str().to_owned(),
@@ -52,6 +45,19 @@ pub fn session_start(plan: &Plan, context: &SessionContext) -> SessionStart {
         formation_member: member.map(|member| member.member.to_string()),
         formation_callees: member.map(|member| member.callees.iter().map(|callee| callee.name.to_string()).collect()),
     }
+}
+
+/// What the capsule may do, in words.
+pub fn capabilities(capsule: &Capsule) -> Vec<&'static str> {
+    let mut words = Vec::new();
+    if !capsule.capabilities.network.allow.is_empty() {
+        words.push("network");
+    }
+    words.push("filesystem");
+    if capsule.capabilities.shell.is_some() {
+        words.push("shell");
+    }
+    words
 }
 
 fn sha256(text: &str) -> String {

@@ -1,5 +1,6 @@
 //! Starting the workers a capsule needs, and loading its artifacts into them.
 
+use std::path::Path;
 use std::time::Duration;
 
 use mur_plugin_api::{Access, Grant, ProcessKind, ProfileRequest};
@@ -8,6 +9,7 @@ use super::{Made, folders, guest_environment};
 use crate::containment::{Class, Prepared, WorkerLimits};
 use crate::diagnostics::{Diagnostic, Result, codes};
 use crate::manifest::{Capsule, Limits, Role};
+use crate::session::pulls::SeenFolder;
 use crate::session::staging::{Part, Plan};
 use crate::worker::{
     ArtifactSpec, CallError, CallLimits, Confinement, Kind, Preopen, PreopenSource, WorkerSet, WorkerSetup,
@@ -24,10 +26,14 @@ pub async fn start(plan: &mut Plan, made: &Made, url: &str) -> Result<WorkerSet>
         seen.push(if part.compiled.is_some() { folders::of(plan, made, part)? } else { Vec::new() });
     }
     let mut starting = Vec::new();
-    for kind in [Kind::Driver, Kind::Tools] {
+    for kind in Kind::ALL {
         let own = || plan.parts.iter().zip(&seen).filter(move |(part, _)| kind_of(part) == kind);
         if own().any(|(part, _)| part.compiled.is_some()) {
-            let grants = grants(own().flat_map(|(_, folders)| folders));
+            let mut grants = grants(own().flat_map(|(_, folders)| folders));
+            if kind == Kind::Tools && may_pull(&plan.capsule) {
+                // A tool that is pulled later runs in this worker, whose reach is settled now.
+                widen(&mut grants, &folders::of_pulled(plan, made)?);
+            }
             starting.push(workers.start(kind, setup(plan, made, &workers, grants)?));
         }
     }
@@ -43,7 +49,10 @@ pub async fn start(plan: &mut Plan, made: &Made, url: &str) -> Result<WorkerSet>
             compiled: compiled.fd,
             preopens,
             env: guest_environment(plan, &made.session, url, part),
-            limits: limits(&plan.capsule),
+            limits: match part.entry.runtime {
+                Role::Hook => hook_limits(&plan.capsule, part),
+                _ => limits(&plan.capsule),
+            },
         };
         let full = spec.full.clone();
         let kind = kind_of(part);
@@ -56,19 +65,40 @@ pub async fn start(plan: &mut Plan, made: &Made, url: &str) -> Result<WorkerSet>
     Ok(workers)
 }
 
+fn may_pull(capsule: &Capsule) -> bool {
+    capsule.capabilities.install.as_ref().is_some_and(|install| !install.tool.is_empty())
+}
+
+/// How the `tools` worker is started for the first pulled tool.
+pub fn setup_of_pulled(plan: &Plan, made: &Made, workers: &WorkerSet, seen: &[SeenFolder]) -> Result<WorkerSetup> {
+    let mut grants = Vec::new();
+    widen(&mut grants, seen);
+    setup(plan, made, workers, grants)
+}
+
+fn widen(grants: &mut Vec<Grant>, seen: &[SeenFolder]) {
+    for folder in seen {
+        grant(grants, &folder.path, folder.write);
+    }
+}
+
 /// What a kind of worker reaches: the folders of all its artifacts, and nothing else.
 fn grants<'a>(folders: impl Iterator<Item = &'a Preopen>) -> Vec<Grant> {
     let mut grants: Vec<Grant> = Vec::new();
     for folder in folders {
         let PreopenSource::Path(path) = &folder.source else { continue };
-        let access = if folder.write { Access::Write } else { Access::Read };
-        match grants.iter_mut().find(|known| known.path == *path) {
-            Some(known) if folder.write => known.access = Access::Write,
-            Some(_) => {}
-            None => grants.push(Grant::required(path, access)),
-        }
+        grant(&mut grants, path, folder.write);
     }
     grants
+}
+
+fn grant(grants: &mut Vec<Grant>, path: &Path, write: bool) {
+    let access = if write { Access::Write } else { Access::Read };
+    match grants.iter_mut().find(|known| known.path == path) {
+        Some(known) if write => known.access = Access::Write,
+        Some(_) => {}
+        None => grants.push(Grant::required(path, access)),
+    }
 }
 
 fn kind_of(part: &Part) -> Kind {
@@ -112,6 +142,13 @@ pub fn limits(capsule: &Capsule) -> CallLimits {
     }
 }
 
+/// The limits of a hook's call: its own deadline before the capsule's.
+fn hook_limits(capsule: &Capsule, part: &Part) -> CallLimits {
+    let own = part.entry.capabilities.as_ref().and_then(|own| own.deadline_seconds);
+    let seconds = own.or(capsule.capabilities.limits.deadline_seconds).unwrap_or(Limits::HOOK_DEADLINE_SECONDS);
+    CallLimits { deadline: Duration::from_secs(seconds), ..limits(capsule) }
+}
+
 fn not_loaded(full: &str, error: CallError) -> Diagnostic {
     match error {
         CallError::Lost(lost) => lost.diagnostic(),
@@ -120,6 +157,10 @@ fn not_loaded(full: &str, error: CallError) -> Diagnostic {
             format!("{full} imports {name}, which is not given to artifacts of its kind"),
         )
         .hint("declare the capability, or use another artifact"),
+        CallError::MissingExport(name) => {
+            Diagnostic::new(codes::E_IO_003, format!("{full} does not export {name}, which hooks are called by"))
+                .hint("use another release of the artifact")
+        }
         other => Diagnostic::new(codes::E_RUN_001, format!("{full} cannot be loaded: {other}")),
     }
 }

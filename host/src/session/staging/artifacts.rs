@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
+use super::hooks;
 use super::native;
 use super::source::Origin;
 use crate::artifacts::archive::Payload;
@@ -16,7 +17,7 @@ use crate::artifacts::name::how_to_get;
 use crate::artifacts::store::{Found, Place, Stores, Verified};
 use crate::artifacts::{ArtifactName, Version};
 use crate::diagnostics::{Diagnostic, Result, codes};
-use crate::manifest::{ArtifactEntry, Capsule, Execution, ModelLimits, Prompt, Role, UpstreamAuth};
+use crate::manifest::{ArtifactEntry, Capsule, Execution, HookContract, ModelLimits, Prompt, Role, UpstreamAuth};
 use crate::session::context::{Tool, ToolKind};
 
 /// Largest local skill.
@@ -48,6 +49,8 @@ pub struct Part {
     pub inference_auth: bool,
     /// `config` as compact JSON.
     pub config: Option<String>,
+    /// A hook's contract.
+    pub hook: Option<HookContract>,
 }
 
 /// The parts, and the lock to be written when the project has none.
@@ -181,6 +184,7 @@ fn ready(entry: &ArtifactEntry, verified: &Verified, capsule: &Capsule, forms: &
     let fault = |error: crate::artifacts::ArchiveError| error.diagnostic(&reference);
     let manifest = verified.archive.manifest_text().map_err(fault)?.into_bytes();
     let own = &verified.manifest;
+    let hook = (entry.runtime == Role::Hook).then(|| hooks::contract(verified)).transpose()?;
     let (mut compiled, mut skill, mut program) = (None, None, None);
     match (entry.runtime, own.execution) {
         (Role::Skill, _) => match verified.payload()? {
@@ -218,6 +222,7 @@ fn ready(entry: &ArtifactEntry, verified: &Verified, capsule: &Capsule, forms: &
         upstream_auth: own.upstream_auth.clone(),
         inference_auth: own.inference_auth_declared,
         config: entry.config_json()?,
+        hook,
     })
 }
 
@@ -237,6 +242,9 @@ fn check_interfaces(
         });
         let driving = if chosen { Driving::Http } else { Driving::ByName };
         level::check_driver(&verified.name, &verified.version, interfaces, driving)?;
+    }
+    if entry.runtime == Role::Hook {
+        return hooks::check_interfaces(verified, interfaces);
     }
     let exports = |prefix: &str| interfaces.exports.iter().any(|name| name.starts_with(prefix));
     if !exports("murmur:tool/run") {
@@ -287,6 +295,7 @@ fn local_skill(entry: &ArtifactEntry, source: &Origin) -> Result<Part> {
         upstream_auth: None,
         inference_auth: false,
         config: None,
+        hook: None,
     })
 }
 
@@ -335,7 +344,7 @@ impl Part {
 }
 
 /// The top-level `required` of a schema.
-fn required_of(schema: &Value) -> std::result::Result<Vec<String>, String> {
+pub(crate) fn required_of(schema: &Value) -> std::result::Result<Vec<String>, String> {
     let object = schema.as_object().ok_or("it is not an object")?;
     let Some(required) = object.get("required") else { return Ok(Vec::new()) };
     let list = required.as_array().ok_or("'required' is not a list")?;

@@ -1,7 +1,7 @@
 //! What this version reads and does not run: refused by name rather than ignored.
 
 use crate::diagnostics::{Diagnostic, Result, codes};
-use crate::manifest::{Capsule, Role, Transport};
+use crate::manifest::{Capsule, Transport};
 
 /// Refuses a capsule that declares something this version cannot do.
 pub fn check(capsule: &Capsule) -> Result<()> {
@@ -14,16 +14,11 @@ pub fn check(capsule: &Capsule) -> Result<()> {
     if !inference.alternates.is_empty() {
         return Err(refused("inference.alternates"));
     }
-    for (index, entry) in capsule.artifacts.iter().enumerate() {
-        if entry.runtime == Role::Hook {
-            return Err(refused(&format!("artifacts[{index}] '{}' with runtime: hook", entry.name)));
-        }
-    }
     let capabilities = &capsule.capabilities;
     let lifecycle = &capsule.lifecycle;
     let declared = [
         ("capabilities.spawn.allow", !capabilities.spawn_allow.is_empty()),
-        ("capabilities.install", capabilities.install.is_some()),
+        ("capabilities.install.from: sources", capabilities.install.as_ref().is_some_and(|one| one.from_sources)),
         ("capabilities.plan.submit", capabilities.plan_submit),
         ("capabilities.peer_fetch", !capabilities.peer_fetch.is_empty()),
         ("exports.files", capsule.exports.files.is_some()),

@@ -68,6 +68,11 @@ impl Board {
         }
     }
 
+    /// Whether a call runs.
+    pub(super) fn is_running(&self, call: u64) -> bool {
+        self.lock().contains_key(&call)
+    }
+
     /// Enters what a running call waits for; `false` when it waits for too much already.
     #[must_use]
     pub(super) fn expect(&self, call: u64, request: u32, pending: Pending) -> bool {

@@ -1,4 +1,5 @@
-//! One call: a fresh store and instance, an outcome, and exactly one frame that says it.
+//! One call: an outcome, and exactly one frame that says it. A tool's or driver's call has a fresh store and instance; a
+//! hook keeps its own.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -10,15 +11,16 @@ use wasmtime_wasi::I32Exit;
 
 use super::super::clock::Clock;
 use super::super::protocol::wire::MAX_LIST;
-use super::super::protocol::{Fault, Frame, Up, reason};
+use super::super::protocol::{Fault, Frame, Product, Up, Work, reason};
 use super::super::types::ToolResult;
+use super::hook_call;
 use super::imports::{WitInput, WitResult};
 use super::load::{Artifact, Linked, RUN_INTERFACE};
 use super::run::{Call, Shared};
 use super::state::{Exhausted, Link, State};
 
 /// Instantiation that took longer is told to `mur`, whose own clock runs since the call was sent.
-const NOTICEABLE: std::time::Duration = std::time::Duration::from_millis(50);
+pub(super) const NOTICEABLE: std::time::Duration = std::time::Duration::from_millis(50);
 
 /// The deadline passed while the guest computed.
 #[derive(Debug)]
@@ -32,6 +34,14 @@ impl std::fmt::Display for Expired {
 
 impl std::error::Error for Expired {}
 
+/// What a store is made of.
+pub(super) struct Seed {
+    pub(super) artifact: Arc<Artifact>,
+    pub(super) env: Vec<(String, String)>,
+    pub(super) link: Arc<Link>,
+    pub(super) clock: Arc<Clock>,
+}
+
 /// Runs a call to its end and answers it.
 pub(super) async fn run(shared: Arc<Shared>, artifact: Arc<Artifact>, job: Call) {
     let call = job.call;
@@ -40,7 +50,7 @@ pub(super) async fn run(shared: Arc<Shared>, artifact: Arc<Artifact>, job: Call)
         outcome.unwrap_or_else(|_| Err(Fault::Refused("the worker itself failed during the call".to_owned())));
     // Struck before it is answered: whatever it still waited for is dropped, and nothing of it follows the answer.
     shared.board.leave(call);
-    let frame = Up::Returned { call, outcome: outcome.and_then(checked) };
+    let frame = Up::Returned { call, outcome };
     let bytes = frame.encode().or_else(|error| {
         let fault = Fault::Refused(format!("its result is too large: {error}"));
         Up::Returned { call, outcome: Err(fault) }.encode()
@@ -59,37 +69,47 @@ fn checked(result: ToolResult) -> Result<ToolResult, Fault> {
 
 /// The call itself, against its clock and its cancellation. A guest that waits in a host call is ended by dropping it;
 /// one that computes looks up at every tick.
-async fn watch(shared: &Arc<Shared>, artifact: Arc<Artifact>, mut job: Call) -> Result<ToolResult, Fault> {
+async fn watch(shared: &Arc<Shared>, artifact: Arc<Artifact>, mut job: Call) -> Result<Product, Fault> {
     let clock = Arc::new(Clock::start(artifact.limits.deadline));
     let link = Arc::new(Link::new(job.call, shared.clone()));
     #[cfg(feature = "escape-probe")]
-    if let Some(result) = super::probe::instead_of(&job.artifact, job.data.as_deref(), &link) {
-        return Ok(result);
+    if let Work::Tool(input) = &job.work
+        && let Some(result) = super::probe::instead_of(&job.artifact, input.data.as_deref(), &link)
+    {
+        return Ok(Product::Tool(result));
     }
-    let env = std::mem::take(&mut job.env);
-    let input = WitInput { data: job.data.take(), log_path: job.log_path.take() };
-    let state = State::new(artifact.clone(), &env, link, clock.clone());
+    let seed = Seed { artifact: artifact.clone(), env: std::mem::take(&mut job.env), link, clock: clock.clone() };
     tokio::select! {
         biased;
         _ = &mut job.cancelled => Err(Fault::Cancelled),
         () = clock.over() => Err(Fault::Deadline),
-        outcome = execute(shared, &artifact, state, input) => outcome,
+        outcome = execute(shared, &artifact, seed, job.work) => outcome,
     }
 }
 
-async fn execute(shared: &Shared, artifact: &Artifact, state: State, input: WitInput) -> Result<ToolResult, Fault> {
+async fn execute(shared: &Shared, artifact: &Artifact, seed: Seed, work: Work) -> Result<Product, Fault> {
     let linked = artifact.linked.as_ref().map_err(Clone::clone)?;
+    let input = match work {
+        Work::Hook(event) => return hook_call::run(shared, artifact, linked, seed, event).await.map(Product::Hook),
+        Work::Tool(input) => WitInput { data: input.data, log_path: input.log_path },
+    };
+    let mut store = store_of(shared, State::new(seed.artifact, &seed.env, seed.link, seed.clock));
+    match call(&mut store, linked, artifact, input).await {
+        Ok(Ok(result)) => checked(result.into()).map(Product::Tool),
+        Ok(Err(fault)) => Err(fault),
+        Err(error) => Err(fault(&error, &store)),
+    }
+}
+
+/// A store under its limits, which looks at its clock at every tick.
+pub(super) fn store_of(shared: &Shared, state: State) -> Store<State> {
     let mut store = Store::new(&shared.engine, state);
     store.limiter(|state| &mut state.limits);
     store.set_epoch_deadline(1);
     store.epoch_deadline_callback(|store| {
         if store.data().clock.is_over() { Err(Expired.into()) } else { Ok(UpdateDeadline::Yield(1)) }
     });
-    match call(&mut store, linked, artifact, input).await {
-        Ok(Ok(result)) => Ok(result.into()),
-        Ok(Err(fault)) => Err(fault),
-        Err(error) => Err(fault(&error, &store)),
-    }
+    store
 }
 
 async fn call(
@@ -116,7 +136,7 @@ async fn call(
 }
 
 /// Names what ended a call.
-fn fault(error: &wasmtime::Error, store: &Store<State>) -> Fault {
+pub(super) fn fault(error: &wasmtime::Error, store: &Store<State>) -> Fault {
     if error.downcast_ref::<Expired>().is_some() {
         return Fault::Deadline;
     }

@@ -63,7 +63,10 @@ impl Drop for Open {
 
 impl Receipt for Open {
     fn consumed(&self, amount: u32) {
-        self.link.shared.outgoing.send(&Up::Credit { call: self.link.call, request: self.request, amount });
+        // A hook's instance outlives its calls, and so does a body it kept: `mur` knows nothing of it any more.
+        if self.link.shared.board.is_running(self.link.call) {
+            self.link.shared.outgoing.send(&Up::Credit { call: self.link.call, request: self.request, amount });
+        }
     }
 
     fn dropped(&self) {}
@@ -107,11 +110,16 @@ async fn send(
     if has_body {
         upload.set(Some(Box::pin(async move {
             let sent = stream::pump(body, credit, |bytes: Bytes| {
-                shared.outgoing.send(&Up::Chunk { call, request: id, bytes });
-                std::future::ready(true)
+                let running = shared.board.is_running(call);
+                if running {
+                    shared.outgoing.send(&Up::Chunk { call, request: id, bytes });
+                }
+                std::future::ready(running)
             });
             let sent = sent.await;
-            shared.outgoing.send(&Up::End { call, request: id, whole: sent.is_ok() });
+            if shared.board.is_running(call) {
+                shared.outgoing.send(&Up::End { call, request: id, whole: sent.is_ok() });
+            }
             sent
         })));
     }

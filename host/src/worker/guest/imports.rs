@@ -20,8 +20,12 @@ const WASI: [&str; 6] = ["wasi:cli/", "wasi:clocks/", "wasi:filesystem/", "wasi:
 
 /// Whether an import is given to tools and http drivers.
 pub(super) fn is_served(name: &str) -> bool {
-    [EVENTS, TASK, PROCESS, MESSAGE].contains(&name)
-        || WASI.iter().any(|package| name.starts_with(package))
+    [EVENTS, TASK, PROCESS, MESSAGE].contains(&name) || is_wasi(name)
+}
+
+/// Whether an import is of the system that every artifact is given.
+pub(super) fn is_wasi(name: &str) -> bool {
+    WASI.iter().any(|package| name.starts_with(package))
         || name.starts_with("wasi:http/types@")
         || name.starts_with("wasi:http/outgoing-handler@")
 }

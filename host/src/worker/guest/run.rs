@@ -11,7 +11,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::sync::{mpsc, oneshot};
 use wasmtime::Engine;
 
-use super::super::protocol::{Down, Fault, Up, reason};
+use super::super::protocol::{Down, Fault, Up, Work, reason};
 use super::super::types::{CallLimits, Kind};
 use super::board::Board;
 use super::connection::{self, Incoming, Outgoing};
@@ -61,8 +61,7 @@ pub(super) struct Load {
 pub(super) struct Call {
     pub(super) call: u64,
     pub(super) artifact: String,
-    pub(super) data: Option<String>,
-    pub(super) log_path: Option<String>,
+    pub(super) work: Work,
     pub(super) env: Vec<(String, String)>,
     pub(super) cancelled: oneshot::Receiver<()>,
 }
@@ -77,7 +76,7 @@ pub(super) fn prepare(settings: &Settings) -> Result<Engine, String> {
 }
 
 /// Serves until the connection ends, and with it the process.
-pub(super) fn serve(_kind: Kind, engine: Engine, incoming: Incoming) -> Result<(), String> {
+pub(super) fn serve(kind: Kind, engine: Engine, incoming: Incoming) -> Result<(), String> {
     let shared = Arc::new(Shared { engine, outgoing: incoming.outgoing(), board: Board::default() });
     let (jobs, queue) = mpsc::channel(MAX_JOBS);
     let reader = std::thread::Builder::new().name("connection".to_owned()).stack_size(READER_STACK).spawn({
@@ -96,7 +95,7 @@ pub(super) fn serve(_kind: Kind, engine: Engine, incoming: Incoming) -> Result<(
         .event_interval(1)
         .build()
         .map_err(|error| format!("the event loop cannot be made: {error}"))?;
-    runtime.block_on(work(&shared, queue))
+    runtime.block_on(work(kind, &shared, queue))
 }
 
 /// The reading thread: delivers, hands over, ticks. Returns at end of file.
@@ -149,9 +148,9 @@ fn route(frame: Down, incoming: &mut Incoming, shared: &Shared, jobs: &mpsc::Sen
             }
             Job::Load(Load { load, id, full, code, folders, env, limits })
         }
-        Down::Call { call, artifact, data, log_path, env } => {
+        Down::Call { call, artifact, work, env } => {
             let cancelled = shared.board.enter(call);
-            Job::Call(Call { call, artifact, data, log_path, env, cancelled })
+            Job::Call(Call { call, artifact, work, env, cancelled })
         }
         other => {
             let cancel = matches!(other, Down::Cancel { .. });
@@ -174,8 +173,8 @@ fn open_folder(path: &[u8]) -> Result<OwnedFd, String> {
 }
 
 /// The running thread.
-async fn work(shared: &Arc<Shared>, mut queue: mpsc::Receiver<Job>) -> Result<(), String> {
-    let loader = Loader::new(&shared.engine)?;
+async fn work(kind: Kind, shared: &Arc<Shared>, mut queue: mpsc::Receiver<Job>) -> Result<(), String> {
+    let loader = Loader::new(&shared.engine, kind)?;
     let mut artifacts: HashMap<String, Arc<Artifact>> = HashMap::new();
     let mut loaded = 0_usize;
     while let Some(job) = queue.recv().await {

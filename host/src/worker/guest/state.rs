@@ -18,7 +18,7 @@ use wasmtime_wasi::{FsPerms, OpenMode, WasiCtx, WasiCtxView, WasiView};
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
 use super::super::clock::Clock;
-use super::super::protocol::{Answer, Ask, Up};
+use super::super::protocol::{Answer, Ask, Frame, Up};
 use super::super::types::CallLimits;
 use super::board::Pending;
 use super::http::Hooks;
@@ -48,12 +48,13 @@ impl Link {
     /// Asks `mur` and waits for the answer.
     pub(super) async fn ask(&self, ask: Ask) -> Option<Answer> {
         let request = self.next_request();
-        let frame = Up::Ask { call: self.call, request, ask };
+        // What no frame holds is not asked.
+        let frame = Up::Ask { call: self.call, request, ask }.encode().ok()?;
         let (sender, answer) = oneshot::channel();
         if !self.shared.board.expect(self.call, request, Pending::Answer(sender)) {
             return None;
         }
-        self.shared.outgoing.send(&frame);
+        self.shared.outgoing.send_bytes(&frame);
         answer.await.ok()
     }
 }
@@ -65,6 +66,8 @@ pub(super) struct State {
     pub(super) link: Arc<Link>,
     pub(super) clock: Arc<Clock>,
     artifact: Arc<Artifact>,
+    /// What the call may still write to its standard streams.
+    stdio: [Arc<AtomicUsize>; 2],
     wasi: WasiCtx,
     http: WasiHttpCtx,
     hooks: Hooks,
@@ -81,7 +84,9 @@ impl State {
         for (name, value) in env {
             wasi.env(name, value);
         }
-        wasi.stdout(Stdio::new(Stream::Out)).stderr(Stdio::new(Stream::Err));
+        let stdio = [Arc::new(AtomicUsize::new(MAX_STDIO)), Arc::new(AtomicUsize::new(MAX_STDIO))];
+        wasi.stdout(Stdio { stream: Stream::Out, left: stdio[0].clone() });
+        wasi.stderr(Stdio { stream: Stream::Err, left: stdio[1].clone() });
         // Sockets: every address is refused and names are not looked up, which is the builder's own start.
         Self {
             table: ResourceTable::new(),
@@ -90,8 +95,21 @@ impl State {
             link,
             clock,
             artifact,
+            stdio,
             wasi: wasi.build(),
             http: WasiHttpCtx::new(),
+        }
+    }
+
+    /// Turns to the next call of an instance that is kept: what a call may use is counted anew, apart from what the
+    /// instance holds.
+    pub(super) fn turn_to(&mut self, link: Arc<Link>, clock: Arc<Clock>) {
+        self.hooks = Hooks::new(link.clone());
+        self.link = link;
+        self.clock = clock;
+        self.limits.exhausted = None;
+        for left in &self.stdio {
+            left.store(MAX_STDIO, Ordering::Relaxed);
         }
     }
 }
@@ -219,10 +237,6 @@ struct Stdio {
 }
 
 impl Stdio {
-    fn new(stream: Stream) -> Self {
-        Self { stream, left: Arc::new(AtomicUsize::new(MAX_STDIO)) }
-    }
-
     fn write(&self, bytes: &[u8]) {
         let left = self.left.load(Ordering::Relaxed);
         let part = &bytes[..bytes.len().min(left)];

@@ -56,6 +56,15 @@ macro_rules! integers {
 
 integers!(u8 u16 u32 u64 i32);
 
+impl Wire for f64 {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.to_bits().put(out);
+    }
+    fn get(from: &mut Bytes) -> Result<Self, Malformed> {
+        u64::get(from).map(Self::from_bits)
+    }
+}
+
 impl Wire for bool {
     fn put(&self, out: &mut Vec<u8>) {
         out.push(u8::from(*self));

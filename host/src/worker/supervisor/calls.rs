@@ -10,8 +10,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 
 use super::super::clock::Clock;
-use super::super::protocol::{Down, Fault, Frame};
-use super::super::types::{CallError, CallLimits, HostCalls, Kind, LostWorker, ToolInput, ToolResult};
+use super::super::protocol::{Down, Fault, Frame, Product, Work};
+use super::super::types::{CallError, CallLimits, HostCalls, Kind, LostWorker};
 use super::requests::Request;
 use super::{call_error, start};
 use crate::process::Pidfd;
@@ -28,7 +28,7 @@ pub(super) const MAX_WAITING: usize = 64;
 /// Most calls at once on one worker.
 const MAX_CALLS: usize = 256;
 
-type Outcome = Result<ToolResult, CallError>;
+type Outcome = Result<Product, CallError>;
 
 /// One frame to write.
 pub(super) struct Written {
@@ -194,7 +194,7 @@ impl Worker {
     }
 
     /// A call was answered. `false` when there is no such call.
-    pub(super) fn returned(&self, call: u64, outcome: Result<ToolResult, Fault>) -> bool {
+    pub(super) fn returned(&self, call: u64, outcome: Result<Product, Fault>) -> bool {
         let Some(mut call) = self.lock().calls.remove(&call) else { return false };
         let outcome = match outcome {
             Err(Fault::Cancelled) if call.overdue => Err(CallError::Deadline(call.limits.deadline)),
@@ -209,13 +209,12 @@ impl Worker {
     pub(super) async fn call(
         self: &Arc<Self>,
         artifact: &str,
-        input: ToolInput,
+        work: Work,
         env: Vec<(String, String)>,
         host: Arc<dyn HostCalls>,
     ) -> Outcome {
         let (id, done) = self.enter(artifact, host)?;
-        let frame =
-            Down::Call { call: id, artifact: artifact.to_owned(), data: input.data, log_path: input.log_path, env };
+        let frame = Down::Call { call: id, artifact: artifact.to_owned(), work, env };
         let bytes = match frame.encode() {
             Ok(bytes) => bytes,
             Err(error) => {

@@ -9,8 +9,10 @@ use http_body_util::{BodyExt, Empty};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
+use super::super::hook::IoError;
 use super::super::protocol::stream::{self, Credit, Delivery, Receipt};
 use super::super::protocol::{Answer, Ask, Down, Frame, MAX_REQUESTS, reason};
+use super::super::types::HostCalls;
 use super::calls::{Call, Worker};
 use crate::egress::{HttpBody, HttpError, HttpRequest, HttpResponse, Timeouts};
 
@@ -78,37 +80,52 @@ pub(super) fn ask(worker: &Arc<Worker>, call: u64, entry: &mut Call, request: u3
     let left = if waits { Some(entry.clock.stop()) } else { None };
     let clock = entry.clock.clone();
     let task = tokio::spawn(async move {
-        let answer = match ask {
-            Ask::Input(prompt) => Answer::Input(host.request_input(&prompt).await.map_err(reason)),
-            Ask::Process(asked) => Answer::Process(host.process_run(&artifact, asked).await.map_err(reason)),
-            Ask::Message(peer_url, message) => {
-                Answer::Message(host.message_send(&artifact, &peer_url, message).await.map_err(reason))
-            }
-        };
+        let answer = answer(&*host, &artifact, ask).await;
         if let Some(left) = left {
             clock.restart(left);
         }
         worker.with_call(call, |entry| entry.requests.remove(&request));
         let frame = Down::Answer { call, request, answer };
-        let frame = if frame.encode().is_ok() {
-            frame
-        } else {
-            let answer = match frame {
-                Down::Answer { answer: Answer::Process(_), .. } => {
-                    Answer::Process(Err("the output is too large".into()))
-                }
-                Down::Answer { answer: Answer::Message(_), .. } => {
-                    Answer::Message(Err("the peer's answer is too large".into()))
-                }
-                _ => Answer::Input(Err("the answer is too large".into())),
-            };
-            Down::Answer { call, request, answer }
+        let too_large = frame.encode().is_err();
+        let frame = match frame {
+            Down::Answer { answer, .. } if too_large => Down::Answer { call, request, answer: refused(&answer) },
+            whole => whole,
         };
         worker.send(&frame).await;
     });
     let request_entry = Request { task: task.abort_handle(), body: None, credit: Arc::default(), waits };
     entry.requests.insert(request, request_entry);
     Ok(())
+}
+
+/// Answers a question.
+async fn answer(host: &dyn HostCalls, artifact: &str, ask: Ask) -> Answer {
+    match ask {
+        Ask::Input(prompt) => Answer::Input(host.request_input(&prompt).await.map_err(reason)),
+        Ask::Process(asked) => Answer::Process(host.process_run(artifact, asked).await.map_err(reason)),
+        Ask::Message(peer_url, message) => {
+            Answer::Message(host.message_send(artifact, &peer_url, message).await.map_err(reason))
+        }
+        Ask::Inference(asked) => Answer::Inference(host.run_inference(asked).await.map_err(reason)),
+        Ask::Count(text) => Answer::Count(host.count_tokens(text).await),
+        Ask::TaskIo(question) => Answer::TaskIo(host.task_io(question)),
+        Ask::Conversation(cursor, most) => {
+            Answer::Conversation(host.read_conversation(cursor, most).await.map_err(reason))
+        }
+    }
+}
+
+/// What stands in for an answer that no frame holds.
+fn refused(answer: &Answer) -> Answer {
+    match answer {
+        Answer::Input(_) => Answer::Input(Err("the answer is too large".into())),
+        Answer::Process(_) => Answer::Process(Err("the output is too large".into())),
+        Answer::Message(_) => Answer::Message(Err("the peer's answer is too large".into())),
+        Answer::Inference(_) => Answer::Inference(Err("the model's answer is too large".into())),
+        Answer::Count(tokens) => Answer::Count(*tokens),
+        Answer::TaskIo(_) => Answer::TaskIo(Err(IoError::OutOfRange)),
+        Answer::Conversation(_) => Answer::Conversation(Err("unavailable: the page is too large".into())),
+    }
 }
 
 /// An HTTP request of a call.

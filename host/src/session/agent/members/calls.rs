@@ -188,6 +188,11 @@ impl Calls {
         }
     }
 
+    /// Lets calls be made again, for another attempt.
+    pub fn resume(&self) {
+        self.0.stop.send_replace(false);
+    }
+
     /// Members without an answer so far, those further down included, for the task's own metadata.
     pub fn unanswered(&self) -> Vec<Below> {
         let state = self.0.state();
