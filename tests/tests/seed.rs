@@ -1,5 +1,6 @@
 //! The requirement indexes: every sentence of a schema beside the tests that show it. A sentence without a test, a test
-//! that is not there, or an id that is given twice fails.
+//! that is not there, or an id that is given twice fails; only what needs a kind of capsule this version does not run may
+//! wait.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,12 @@ struct Row {
     tests: Vec<String>,
     /// Where a later decision departs from the sentence.
     ruling: Option<String>,
+    /// What has to be there before it can be shown.
+    waits: Option<String>,
 }
+
+/// What a row may wait for in the place of a test.
+const WAITS: [&str; 2] = ["script capsules", "process drivers"];
 
 fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crate lies in the workspace").to_owned()
@@ -43,6 +49,7 @@ fn read(text: &str) -> Result<Vec<Row>, String> {
             "section" => row.section = text()?,
             "says" => row.says = text()?,
             "ruling" => row.ruling = Some(text()?),
+            "waits" => row.waits = Some(text()?),
             "tests" => {
                 let list = value.as_array().ok_or(format!("line {at}: tests is a list"))?;
                 row.tests = list.iter().filter_map(|name| name.as_str().map(str::to_owned)).collect();
@@ -73,7 +80,10 @@ fn faults(text: &str) -> Vec<String> {
         if let Some(first) = seen.insert(&row.id, row.line) {
             wrong(format!("the id of line {first}"));
         }
-        if row.tests.is_empty() {
+        if row.waits.as_ref().is_some_and(|why| !WAITS.iter().any(|thing| why.contains(thing))) {
+            wrong(format!("it waits for none of {WAITS:?}"));
+        }
+        if row.tests.is_empty() && row.waits.is_none() {
             wrong("no test".into());
         }
         for test in &row.tests {
@@ -156,6 +166,7 @@ fn an_index_that_lies_is_caught() {
     };
     let own = r#"["seed::an_index_that_lies_is_caught"]"#;
     assert!(faults(&row("a", own)).is_empty(), "{:?}", faults(&row("a", own)));
+    assert!(faults(&(row("a", "[]") + "waits = \"script capsules\"\n")).is_empty());
     assert!(faults(&row("a", r#"["mur::roster::tests::a_hint_says_what_would_help"]"#)).is_empty());
     for (text, wanted) in [
         (row("a", "[]"), "no test"),
@@ -166,6 +177,7 @@ fn an_index_that_lies_is_caught() {
         (row("a", r#"["faults"]"#), "named by suite and name"),
         (row("a", own) + &row("a", own), "the id of line 1"),
         (row("", own), "a row has an id"),
+        (row("a", "[]") + "waits = \"better days\"\n", "it waits for none of"),
         (row("a", own) + "note = \"x\"\n", "unknown key note"),
         ("id = \"a\"\n".to_owned(), "before the first row"),
     ] {
