@@ -22,3 +22,16 @@ fn what_a_capsule_declares_and_this_version_does_not_run_is_refused_by_name() {
         assert_eq!(world.files(), before, "nothing is left behind");
     }
 }
+
+#[test]
+fn another_driver_choice_is_refused_by_name() {
+    let world = World::new();
+    let choice = json!({"name": "other", "model": "other", "driver": {"artifact": "murmur/driver-scripted"}});
+    let agent = Agent::scripted("quick", json!({"rules": [{"turns": [[{"say": "done"}]]}]}))
+        .with(&["inference", "alternates"], json!([choice]))
+        .with(&["control", "settings"], json!(["inference.driver"]));
+    world.write("murmur.yaml", agent.manifest());
+    let done = world.mur(["run", "--task", "work"]).run();
+    done.refused("E-MAN-003");
+    assert!(done.stderr.contains("inference.alternates is declared"), "{}", done.stderr);
+}

@@ -343,20 +343,15 @@ fn a_worker_lost_between_its_calls_fails_the_task_in_flight() {
 
 #[test]
 fn a_driver_worker_lost_during_its_call_is_named_with_it() {
+    let silent = Provider::play([Answer::text(200, "text/plain", "never").held()]);
     let world = World::new();
-    let script = json!({"rules": [{"turns": [[{"say": "x", "chunks": 1}, {"wait_ms": 600_000}]]}]});
-    let agent = Agent::scripted("agent", script);
-    for (signal, how) in [(Signal::SIGKILL, KILLED), (Signal::SIGTERM, "signal 15"), (Signal::SIGSEGV, "signal 11")] {
+    let script = json!({"rules": [{"turns": [[{"http": format!("{}/x", silent.url())}, {"say": "late"}]]}]});
+    let agent = Agent::scripted("agent", script).network(&["127.0.0.1"]);
+    let ends = [(Signal::SIGKILL, KILLED), (Signal::SIGTERM, "signal 15"), (Signal::SIGSEGV, "signal 11")];
+    for (before, (signal, how)) in ends.into_iter().enumerate() {
         let (running, records) = start(&world, &agent, &["--task", "go"]);
-        wait_until("the task runs", || !trace(&records).all("task_start").is_empty());
-        let pid = worker(running.pid(), "driver");
-        // Whether the request is on its way or in the driver, it is the driver's call that is lost.
-        wait_until("the driver works", || proc::waits(pid, "mur") > 0);
-        let lost = lose(running, &records, "driver", signal);
-        lost.done.refused("E-RUN-065");
-        assert!(lost.done.stderr.contains(how), "{}", lost.done.stderr);
-        assert_eq!(lost.trace.one("task_end")["exit_status"], "failed");
-        assert_eq!(lost.trace.one("session_end")["exit_status"], "failed");
+        wait_until("the driver asks", || silent.seen().len() > before);
+        lose(running, &records, "driver", signal).check("driver", Some("driver 'driver-scripted'"), how, true);
     }
 }
 
@@ -434,4 +429,29 @@ fn a_worker_that_cannot_be_started_refuses_the_launch() {
     }
     let left: Vec<_> = fs::read_dir(world.murmur().join("sessions")).into_iter().flatten().flatten().collect();
     assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn the_routes_of_workers_are_shown_under_the_installed_tier() {
+    let world = World::new();
+    world.write("murmur.yaml", agent(&world, true, true).manifest());
+    for (class, tier) in
+        [("unconfined", "none"), ("scoped", "landlock+seccomp"), ("sealed", "mountns+pivot_root+landlock+seccomp")]
+    {
+        let shown = world.mur(["run", "--explain-scope", "--containment", class]).ok().stdout;
+        let routes = shown.split("Routes").nth(1).expect("the block");
+        for route in ["wasm-tools", "drivers", "hooks"] {
+            assert!(routes.contains(&format!("\n  {route}: {tier}\n")), "{class}: {shown}");
+        }
+        let json = world.mur(["run", "--explain-scope", "--json", "--containment", class]).ok().stdout;
+        let object: Value = serde_json::from_str(&json).expect("one object");
+        let named: Vec<&str> = object["routes"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .filter(|route| route["mechanism"] == tier)
+            .filter_map(|route| route["route"].as_str())
+            .collect();
+        assert!(["wasm-tools", "drivers", "hooks"].iter().all(|route| named.contains(route)), "{class}: {json}");
+    }
 }

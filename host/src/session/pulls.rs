@@ -125,7 +125,7 @@ impl Pulls {
                     "artifact": name.as_str(), "version": version, "tool_name": name.bare(), "notes": "it is here already",
                 }));
             }
-            fetch::Answer::Fetched(fetched) => fetched,
+            fetch::Answer::Fetched(fetched) => *fetched,
         };
         let runtime = if fetched.tool.kind == ToolKind::Skill { "skill" } else { "tool" };
         let mut record = json!({

@@ -24,7 +24,7 @@ pub(super) enum Answer {
     /// It was here already.
     Held { name: ArtifactName, version: String },
     /// It is here now.
-    Fetched(Fetched),
+    Fetched(Box<Fetched>),
 }
 
 /// What was pulled.
@@ -88,7 +88,7 @@ pub(super) fn fetch(
         Place::Global => "global store".to_owned(),
         other => format!("{} store", other.as_str()),
     };
-    Ok(Answer::Fetched(Fetched { name, tool, compiled, fetched_from, owner_id: bound.owner_id }))
+    Ok(Answer::Fetched(Box::new(Fetched { name, tool, compiled, fetched_from, owner_id: bound.owner_id })))
 }
 
 fn parse(reference: &str) -> Result<(ArtifactName, Option<Version>), String> {
