@@ -204,6 +204,7 @@ impl Pulls {
             max_turns: ctx.inference().max_turns,
             call_seconds: self.ground.limits.deadline.as_secs(),
             call_memory: self.ground.limits.memory,
+            grace_secs: ctx.capsule.capabilities.shell.is_some().then_some(ctx.capsule.lifecycle.shell_grace_secs),
             inventory: &inventory,
         });
         if let Err(refusal) = beneath::write(&ctx.dirs.runtime, ".", "MURMUR.md", text.as_bytes()) {

@@ -164,7 +164,9 @@ fn check_kind(grant: &Install, verified: &Verified) -> Result<(), String> {
         return Err(format!("not-granted: {reference} is a {list}, and capabilities.install.{list} does not cover it"));
     }
     if verified.manifest.execution == Execution::Native {
-        return Err(format!("not-granted: {reference} is a native tool, and this version of mur runs none"));
+        return Err(format!(
+            "not-granted: {reference} is a native tool, and only components can be installed while a session runs"
+        ));
     }
     if list == "tool" {
         let exports = verified.interfaces().map(|interfaces| interfaces.exports).unwrap_or_default();

@@ -82,7 +82,7 @@ impl ArtifactCall {
         self.input.commands.fetch_add(1, Ordering::Relaxed);
         let mut record = Map::new();
         record.insert("turn".into(), json!(self.input.turn.load(Ordering::Relaxed)));
-        record.insert("task_id".into(), json!(self.stream.task()));
+        record.insert("task_id".into(), json!(self.stream.as_ref().map(|stream| stream.task())));
         record.extend(named);
         record.insert("exit_code".into(), json!(finish.exit_code()));
         record.insert("stdout_bytes".into(), json!(shown.stdout_bytes));
