@@ -95,8 +95,8 @@ pub async fn launch(plan: Plan, holds_lifeline: bool, end: &End) -> Result<(Runn
     }
     let task = plan.task.take().map(|bytes| launch_text(&made, bytes)).transpose()?;
     let pulls = pulls(&mut plan, &made, &workers, &url)?;
-    let mut context = context(&plan, &made, inventory, workers, commands, hooks, trace, &url);
-    context.pulls = pulls;
+    let mut context = context(&plan, &made, inventory, workers, commands, trace, &url);
+    (context.pulls, context.hooks) = (pulls, hooks);
     let context = Arc::new(context);
     let idle = lifecycle::idle_timeout(std::env::var(lifecycle::IDLE_VARIABLE).ok().as_deref());
     let mode = Mode::of(&plan.capsule.lifecycle, task.is_some(), holds_lifeline, idle);
@@ -440,7 +440,6 @@ fn context(
     inventory: Inventory,
     workers: crate::worker::WorkerSet,
     commands: super::commands::Commands,
-    hooks: Hooks,
     trace: Trace,
     url: &str,
 ) -> SessionContext {
@@ -473,7 +472,8 @@ fn context(
             folder_size::folders(&made.dirs.work, &made.dirs.records),
             plan.capsule.capabilities.resources.workdir_max_bytes,
         ),
-        hooks,
+        // Both are settled by whoever launches it.
+        hooks: Hooks::default(),
         pulls: None,
         used: Mutex::new(used(plan, made)),
         tasks: TaskRegistry::new(capacity, Box::new(Recorder(trace.clone()))),
