@@ -35,13 +35,15 @@ const LEFT_OUT: [&str; 8] = [
 ];
 
 /// The machine's own files: path, mode, text.
-const OWN: [(&str, u32, &str); 10] = [
+const OWN: [(&str, u32, &str); 12] = [
     ("init", 0o755, include_str!("guest/init.sh")),
     ("mur/root.sh", 0o755, include_str!("guest/root.sh")),
     ("mur/user.sh", 0o755, include_str!("guest/user.sh")),
     ("mur/murmur.yaml", 0o644, include_str!("guest/murmur.yaml")),
     // A machine with an id is no machine that boots for the first time, which would ask questions.
     ("etc/machine-id", 0o644, "0123456789abcdef0123456789abcdef\n"),
+    ("etc/pam.d/other", 0o644, include_str!("guest/pam/other")),
+    ("etc/pam.d/systemd-user", 0o644, include_str!("guest/pam/systemd-user")),
     ("etc/passwd", 0o644, include_str!("guest/passwd")),
     ("etc/group", 0o644, include_str!("guest/group")),
     ("etc/systemd/system/suites.target", 0o644, include_str!("guest/suites.target")),
