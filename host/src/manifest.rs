@@ -20,7 +20,8 @@ use std::path::{Component, Path};
 use serde::{Deserialize, Serialize};
 
 pub use artifact::{
-    ArtifactManifest, Execution, HookBinding, HookContract, ModelLimits, UpstreamAuth, read_artifact, upstream_auth,
+    ArtifactManifest, Execution, HookBinding, HookContract, ModelLimits, UpstreamAuth, artifact_of, read_artifact,
+    upstream_auth,
 };
 pub use gateway::{ApiKey, Gateway, gateway_warnings};
 pub(crate) use gateway::{check_endpoint, is_credential_name};
@@ -189,8 +190,23 @@ impl ArtifactEntry {
 /// # Errors
 /// `E-MAN-001`, `E-MAN-002`, `E-MAN-003`, `E-CAP-018`: the first fault in the order the keys are checked.
 pub fn read_capsule(text: &[u8], file: &str) -> Result<(Capsule, Vec<Diagnostic>)> {
-    let doc = yaml::parse(file, text, MAX_BYTES).map_err(|fault| fault.into_diagnostic(codes::E_MAN_002, FILE_NAME))?;
-    read::capsule(&doc).map_err(|refusal| misspelt(refusal, &doc))
+    capsule_of(&parse(text, file)?)
+}
+
+/// Parses a manifest, for whoever asks both readers. `file` is how places show it.
+///
+/// # Errors
+/// `E-MAN-002`.
+pub fn parse(text: &[u8], file: &str) -> Result<yaml::Doc> {
+    yaml::parse(file, text, MAX_BYTES).map_err(|fault| fault.into_diagnostic(codes::E_MAN_002, FILE_NAME))
+}
+
+/// [`read_capsule`] of a manifest that was parsed already.
+///
+/// # Errors
+/// As there, but for what is no YAML.
+pub fn capsule_of(doc: &yaml::Doc) -> Result<(Capsule, Vec<Diagnostic>)> {
+    read::capsule(doc).map_err(|refusal| misspelt(refusal, doc))
 }
 
 /// A refusal, with the first key that is no key and near one: what is missing may stand under it.

@@ -282,6 +282,11 @@ impl Doc {
         &self.root
     }
 
+    /// The text it was parsed from, without a byte order mark.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
     /// The file as places show it.
     pub fn file(&self) -> &str {
         &self.file

@@ -15,7 +15,7 @@ use super::lock::Bound;
 use super::name::{ArtifactName, Digest, MURMUR_SCOPE, Platform, Version};
 use crate::config::Config;
 use crate::diagnostics::{Diagnostic, Result, codes};
-use crate::manifest::read_artifact;
+use crate::manifest::{self, artifact_of};
 use crate::paths::{MurmurHome, install_dir};
 use crate::plugins::{Registry, Store, StoreEntry};
 
@@ -183,30 +183,7 @@ impl Stores {
 
     /// Reads what was found and checks every byte: `E-REG-002` when it is something else.
     pub fn read(&self, found: &Found) -> Result<Verified> {
-        let bytes = self.read_bytes(found)?;
-        let name = found.reference();
-        let fault = |error: ArchiveError| error.diagnostic(&name);
-        let archive = Archive::open(bytes.clone()).map_err(fault)?;
-        let text = archive.manifest_text().map_err(fault)?;
-        let manifest = read_artifact(text.as_bytes(), archive::MANIFEST)
-            .map_err(|refusal| ArchiveError::new(refusal.message()).diagnostic(&name))?;
-        if manifest.name != found.name.bare() || manifest.version != found.version.as_str() {
-            return Err(Diagnostic::new(
-                codes::E_REG_002,
-                format!("the archive stored as {name} says it is {}@{}", manifest.name, manifest.version),
-            )
-            .hint(format!("install {name} again from where it came")));
-        }
-        Ok(Verified {
-            name: found.name.clone(),
-            version: found.version.clone(),
-            platform: found.platform,
-            place: Some(found.place.clone()),
-            sha256: found.sha256,
-            bytes,
-            archive,
-            manifest,
-        })
+        verified(found, self.read_bytes(found)?)
     }
 
     /// Reads the bytes of what was found, hash checked, without looking into them.
@@ -294,6 +271,35 @@ impl Stores {
         let candidates = entries.into_iter().filter_map(|entry| found(opened, entry).ok());
         Ok(candidates.filter(|found| found.name == *name).max_by(|a, b| a.version.cmp(&b.version)))
     }
+}
+
+/// Looks into the bytes of what was found, which [`Stores::read_bytes`] has checked.
+pub fn verified(found: &Found, bytes: Bytes) -> Result<Verified> {
+    let name = found.reference();
+    let fault = |error: ArchiveError| error.diagnostic(&name);
+    let archive = Archive::open(bytes.clone()).map_err(fault)?;
+    let text = archive.manifest_text().map_err(fault)?;
+    let refused = |refusal: Diagnostic| ArchiveError::new(refusal.message()).diagnostic(&name);
+    let doc = manifest::parse(text.as_bytes(), archive::MANIFEST).map_err(refused)?;
+    let manifest = artifact_of(&doc).map_err(refused)?;
+    if manifest.name != found.name.bare() || manifest.version != found.version.as_str() {
+        return Err(Diagnostic::new(
+            codes::E_REG_002,
+            format!("the archive stored as {name} says it is {}@{}", manifest.name, manifest.version),
+        )
+        .hint(format!("install {name} again from where it came")));
+    }
+    Ok(Verified {
+        name: found.name.clone(),
+        version: found.version.clone(),
+        platform: found.platform,
+        place: Some(found.place.clone()),
+        sha256: found.sha256,
+        bytes,
+        archive,
+        manifest,
+        doc: Arc::new(doc),
+    })
 }
 
 fn find_in(opened: &Opened, name: &ArtifactName, version: &Version) -> Result<Option<Found>> {

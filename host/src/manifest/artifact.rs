@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::fields::{Block, Stem};
-use super::{FILE_NAME, MAX_BYTES, keys};
+use super::{FILE_NAME, keys};
 use crate::diagnostics::{Diagnostic, Result, codes};
-use crate::yaml::{self, Node};
+use crate::yaml::{Doc, Node};
 
 /// What an artifact says about itself. Keys of other kinds are ignored.
 #[derive(Clone, Debug, PartialEq)]
@@ -177,8 +177,15 @@ impl HookBinding {
 /// # Errors
 /// `E-MAN-001`, `E-MAN-002`, `E-MAN-003`. Faults that only some readers refuse are values of the result.
 pub fn read_artifact(text: &[u8], file: &str) -> Result<ArtifactManifest> {
-    let doc = yaml::parse(file, text, MAX_BYTES).map_err(|fault| fault.into_diagnostic(codes::E_MAN_002, FILE_NAME))?;
-    let top = Block::top(&doc, Stem::Field)?;
+    artifact_of(&super::parse(text, file)?)
+}
+
+/// [`read_artifact`] of a manifest that was parsed already.
+///
+/// # Errors
+/// As there, but for what is no YAML.
+pub fn artifact_of(doc: &Doc) -> Result<ArtifactManifest> {
+    let top = Block::top(doc, Stem::Field)?;
     let registry = top.key("registry");
     if registry.is_written() {
         let message = format!("{FILE_NAME}: 'registry' is not a manifest key");

@@ -95,9 +95,10 @@ impl Store for Guarded {
         let wanted = to_plugin(entry);
         self.call("read", TRANSFER, move |object| {
             let mut reader = object.read(&wanted)?;
-            let ahead = wanted.size.min(limit).min(RESERVE);
-            let mut bytes: Vec<u8> = Vec::with_capacity(usize::try_from(ahead).unwrap_or(0));
-            let mut chunk = vec![0; CHUNK];
+            let ahead = usize::try_from(wanted.size.min(limit).min(RESERVE)).unwrap_or(0);
+            let mut bytes: Vec<u8> = Vec::with_capacity(ahead);
+            // A small payload costs a small buffer, with a byte of room in which its end is seen.
+            let mut chunk = vec![0; CHUNK.min(ahead + 1)];
             loop {
                 let size = reader.pull(&mut chunk)?;
                 if size == 0 {

@@ -1,6 +1,6 @@
 //! Admission: the checks that read the stores, and what an admitted roster is.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
@@ -176,6 +176,8 @@ pub struct Installed {
 
 /// Where admission looks members up. Only `mur __admit` has real stores behind it.
 pub trait Source {
+    /// Told once and first: what will be asked for, in this order. A source may look ahead.
+    fn expect(&mut self, _members: &[&Member]) {}
     /// The installed capsule; the error is the reason in words, and a hint where the usual one does not serve.
     fn installed(&mut self, member: &Member) -> std::result::Result<Installed, Reason>;
     /// The project's lock, read when the first member is there.
@@ -199,7 +201,7 @@ pub struct Reason {
 /// `E-ROS-007`, `E-REG-005`, `E-ROS-005`, `E-ROS-006`: the first fault in the order of checks; `E-RUN-003` for a lock
 /// that cannot be read.
 pub fn admit(roster: &Roster, checked: Checked, source: &mut dyn Source) -> Result<Admitted> {
-    let mut lookup = Lookup::new(source);
+    let mut lookup = Lookup::new(roster, source);
     let installed: Vec<Rc<Installed>> =
         (0..roster.members.len()).map(|index| lookup.member(roster, index)).collect::<Result<_>>()?;
     let members = roster.members.iter().zip(&installed).map(|(member, found)| admitted(member, found)).collect();
@@ -232,14 +234,17 @@ pub(super) struct Lookup<'r, 's> {
 }
 
 impl<'r, 's> Lookup<'r, 's> {
-    pub(super) fn new(source: &'s mut dyn Source) -> Self {
-        Self { source, seen: HashMap::new(), lock: None }
+    pub(super) fn new(roster: &'r Roster, source: &'s mut dyn Source) -> Self {
+        let mut known = HashSet::with_capacity(roster.members.len());
+        let distinct: Vec<&Member> = roster.members.iter().filter(|member| known.insert(coordinate(member))).collect();
+        source.expect(&distinct);
+        Self { source, seen: HashMap::with_capacity(distinct.len()), lock: None }
     }
 
     /// The member is installed and agrees with the lock.
     pub(super) fn member(&mut self, roster: &'r Roster, index: usize) -> Result<Rc<Installed>> {
         let member = &roster.members[index];
-        let coordinate = (member.capsule.as_str(), member.version.as_str());
+        let coordinate = coordinate(member);
         if let Some(known) = self.seen.get(&coordinate) {
             return Ok(Rc::clone(known));
         }
@@ -254,6 +259,10 @@ impl<'r, 's> Lookup<'r, 's> {
         self.seen.insert(coordinate, Rc::clone(&installed));
         Ok(installed)
     }
+}
+
+fn coordinate(member: &Member) -> (&str, &str) {
+    (member.capsule.as_str(), member.version.as_str())
 }
 
 fn not_installed(roster: &Roster, index: usize, reason: &Reason) -> Diagnostic {

@@ -4,6 +4,7 @@
 //! and that many bytes of JSON. Checks 1 to 5 are made before any plugin is loaded. While it asks the stores, the child
 //! says on standard error what it is about to do, so that a store that takes the process down can be named.
 
+mod ahead;
 mod frame;
 mod parent;
 mod stores;

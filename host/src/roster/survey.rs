@@ -57,7 +57,7 @@ impl Survey {
 
 /// Looks at every member. Nothing is refused: what admission would refuse is in the survey.
 pub fn survey(roster: &Roster, checked: Checked, source: &mut dyn Source) -> Survey {
-    let mut lookup = Lookup::new(source);
+    let mut lookup = Lookup::new(roster, source);
     let found: Vec<Result<Rc<Installed>>> =
         (0..roster.members.len()).map(|index| lookup.member(roster, index)).collect();
     let members = roster.members.iter().zip(&found).map(|(member, found)| match found {

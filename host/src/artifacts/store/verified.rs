@@ -1,5 +1,7 @@
 //! An artifact whose bytes were read, and what is known of it from them alone.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
@@ -9,8 +11,9 @@ use crate::artifacts::level::Interfaces;
 use crate::artifacts::lock::Bound;
 use crate::artifacts::name::{ArtifactName, Digest, Platform, Version};
 use crate::diagnostics::{Diagnostic, Result, codes, output};
-use crate::manifest::{ArtifactManifest, Execution, read_artifact};
+use crate::manifest::{self, ArtifactManifest, Execution, artifact_of};
 use crate::plugins::StoreEntry;
+use crate::yaml::Doc;
 
 /// The media type of what is stored.
 const MEDIA_TYPE: &str = "application/zip";
@@ -34,6 +37,8 @@ pub struct Verified {
     pub archive: Archive,
     /// What the packed manifest says.
     pub manifest: ArtifactManifest,
+    /// The packed manifest, parsed.
+    pub doc: Arc<Doc>,
 }
 
 impl Verified {
@@ -42,7 +47,8 @@ impl Verified {
         let fault = |error: ArchiveError| Diagnostic::new(codes::E_IO_003, format!("{shown}: {error}"));
         let archive = Archive::open(bytes.clone()).map_err(fault)?;
         let text = archive.manifest_text().map_err(fault)?;
-        let manifest = read_artifact(text.as_bytes(), archive::MANIFEST)?;
+        let doc = manifest::parse(text.as_bytes(), archive::MANIFEST)?;
+        let manifest = artifact_of(&doc)?;
         let name = ArtifactName::new(scope, &manifest.name).map_err(|fault| {
             Diagnostic::new(
                 codes::E_REG_002,
@@ -52,7 +58,8 @@ impl Verified {
         })?;
         let version = Version::parse(&manifest.version).map_err(|fault| fault.diagnostic())?;
         let sha256 = Digest::of(&bytes);
-        Ok(Self { name, version, platform: None, place: None, bytes, sha256, archive, manifest })
+        let doc = Arc::new(doc);
+        Ok(Self { name, version, platform: None, place: None, bytes, sha256, archive, manifest, doc })
     }
 
     /// `<name>@<version>`, as messages name it.

@@ -1,23 +1,30 @@
 //! The stores behind admission, in the process that may load their plugins.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::super::Member;
 use super::super::admission::{Installed, Reason, Source};
+use super::ahead::Ahead;
 use super::parent::PROGRESS;
 use crate::artifacts::lock::Lock;
-use crate::artifacts::store::Stores;
+use crate::artifacts::store::{Found, Stores, verified};
 use crate::config::Config;
 use crate::diagnostics::{Diagnostic, Result, output};
-use crate::manifest::{self, read_capsule};
+use crate::manifest::capsule_of;
 use crate::paths::MurmurHome;
 use crate::plugins::Registry;
+use bytes::Bytes;
 
 /// The project's stores and lock.
 pub(super) struct StoreSource {
     project: PathBuf,
-    stores: Stores,
+    stores: Arc<Stores>,
+    ahead: Ahead,
 }
+
+/// What a store gave for a member: its bytes hash to what the store says, and nobody has looked into them.
+pub(super) type Fetched = std::result::Result<(Found, Bytes), Reason>;
 
 impl StoreSource {
     /// Opens the stores; this is where plugins are loaded.
@@ -25,8 +32,8 @@ impl StoreSource {
         let config = Config::load_global(home)?;
         progress(|| "the stores are being opened".to_owned());
         let mut registry = Registry::new(home, &config.plugins);
-        let stores = Stores::open(home, Some(project), &config, &mut registry)?;
-        Ok(Self { project: project.to_owned(), stores })
+        let stores = Arc::new(Stores::open(home, Some(project), &config, &mut registry)?);
+        Ok(Self { project: project.to_owned(), stores, ahead: Ahead::default() })
     }
 }
 
@@ -36,31 +43,42 @@ fn progress(what: impl FnOnce() -> String) {
 }
 
 impl Source for StoreSource {
+    fn expect(&mut self, members: &[&Member]) {
+        let stores = Arc::clone(&self.stores);
+        self.ahead = Ahead::of(members, move |member| fetch(&stores, member));
+    }
+
     fn installed(&mut self, member: &Member) -> std::result::Result<Installed, Reason> {
-        let stores = &self.stores;
-        progress(|| {
-            let (name, coordinate) = (&member.name, member.coordinate());
-            format!("member '{name}' ({coordinate}): asking {}", stores.searched(&member.capsule))
-        });
-        let Some(found) = stores.find(&member.capsule, &member.version).map_err(|error| reason(&error))? else {
-            let (searched, others) = (stores.searched(&member.capsule), stores.others(&member.capsule));
-            let text = format!("not installed in the project or global store (looked in: {searched}{others})");
-            return Err(Reason { text, hint: None, other_version: !others.is_empty() });
-        };
-        let verified = stores.read(&found).map_err(|error| reason(&error))?;
-        let text = verified.archive.manifest_text().map_err(|error| as_is(error.to_string(), None))?;
-        let (capsule, _) = read_capsule(text.as_bytes(), manifest::FILE_NAME).map_err(|refusal| {
+        let (found, bytes) = self.ahead.take(member).unwrap_or_else(|| fetch(&self.stores, member))?;
+        let verified = verified(&found, bytes).map_err(|error| reason(&error))?;
+        let (capsule, _) = capsule_of(&verified.doc).map_err(|refusal| {
             as_is(
                 format!("its packed manifest cannot be used: {}", refusal.message()),
                 Some("correct the capsule's murmur.yaml, rebuild it and install it again".to_owned()),
             )
         })?;
-        Ok(Installed { sha256: verified.sha256, manifest: text, capsule, bound: verified.bound() })
+        let manifest = verified.doc.text().to_owned();
+        Ok(Installed { sha256: verified.sha256, manifest, capsule, bound: verified.bound() })
     }
 
     fn lock(&mut self) -> Result<Option<Lock>> {
         Lock::read(&self.project)
     }
+}
+
+/// Asks the stores for one member.
+fn fetch(stores: &Stores, member: &Member) -> Fetched {
+    progress(|| {
+        let (name, coordinate) = (&member.name, member.coordinate());
+        format!("member '{name}' ({coordinate}): asking {}", stores.searched(&member.capsule))
+    });
+    let Some(found) = stores.find(&member.capsule, &member.version).map_err(|error| reason(&error))? else {
+        let (searched, others) = (stores.searched(&member.capsule), stores.others(&member.capsule));
+        let text = format!("not installed in the project or global store (looked in: {searched}{others})");
+        return Err(Reason { text, hint: None, other_version: !others.is_empty() });
+    };
+    let bytes = stores.read_bytes(&found).map_err(|error| reason(&error))?;
+    Ok((found, bytes))
 }
 
 fn reason(error: &Diagnostic) -> Reason {

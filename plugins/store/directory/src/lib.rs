@@ -22,6 +22,8 @@ use layout::{Files, is_part, is_version};
 const MAX_DIGEST: u64 = 1 << 10;
 /// Metadata of one payload, at most.
 const MAX_METADATA: u64 = 4 << 20;
+/// Room for most digests and metadata, so that they are read in one piece.
+const USUAL_TEXT: usize = 2 << 10;
 const MEDIA_TYPE: &str = "application/zip";
 
 #[derive(Deserialize)]
@@ -92,12 +94,14 @@ impl ArtifactStore for DirectoryStore {
         let gone = || PluginError::new(ErrorKind::Missing, format!("{name}@{version} is not there any more"));
         let dir = self.version_dir(name, version).filter(|_| is_platform_or_none(platform)).ok_or_else(gone)?;
         let _shared = lock_shared(&dir)?.ok_or_else(gone)?;
-        let now = entry(&dir, name, version, platform)?.ok_or_else(gone)?;
-        if now.sha256 != wanted.sha256 {
+        let Files { payload: path, digest, .. } = Files::new(&dir, bare(name), version, platform);
+        if payload_size(&path)?.is_none() {
+            return Err(gone());
+        }
+        let file = File::open(&path).map_err(|error| fault(&path, &error))?;
+        if read_digest(&digest)?.ok_or_else(gone)? != wanted.sha256.as_str() {
             return Err(PluginError::new(ErrorKind::Unavailable, format!("{name}@{version} was replaced meanwhile")));
         }
-        let path = Files::new(&dir, bare(name), version, platform).payload;
-        let file = File::open(&path).map_err(|error| fault(&path, &error))?;
         Ok(Box::new(file))
     }
 
@@ -156,27 +160,39 @@ fn is_digest(text: &str) -> bool {
 /// The payload of exactly this platform; `None` unless payload and digest are both there.
 fn entry(dir: &Path, name: &str, version: &str, platform: &str) -> Result<Option<StoredEntry>, PluginError> {
     let files = Files::new(dir, bare(name), version, platform);
-    let size = match fs::metadata(&files.payload) {
-        Ok(meta) if meta.is_file() => meta.len(),
-        Ok(_) => return Ok(None),
-        Err(error) if is_absent(&error) => return Ok(None),
-        Err(error) => return Err(fault(&files.payload, &error)),
-    };
-    let Some(digest) = read_text(&files.digest, MAX_DIGEST)? else { return Ok(None) };
-    let digest = digest.trim();
-    if !is_digest(digest) {
-        let what = if digest.is_empty() { "is empty" } else { "holds no SHA-256" };
-        return Err(PluginError::new(ErrorKind::Corrupt, format!("{} {what}", files.digest.display())));
-    }
+    let Some(size) = payload_size(&files.payload)? else { return Ok(None) };
+    let Some(digest) = read_digest(&files.digest)? else { return Ok(None) };
     Ok(Some(StoredEntry {
         name: name.into(),
         version: version.into(),
         platform: platform.into(),
-        sha256: digest.into(),
+        sha256: digest.as_str().into(),
         size,
         media_type: MEDIA_TYPE.into(),
         metadata: read_metadata(&files.metadata)?.into(),
     }))
+}
+
+/// The size of a payload; `None` when there is no plain file. Asked before it is opened, which a pipe would hold.
+fn payload_size(path: &Path) -> Result<Option<u64>, PluginError> {
+    match fs::metadata(path) {
+        Ok(meta) => Ok(meta.is_file().then_some(meta.len())),
+        Err(error) if is_absent(&error) => Ok(None),
+        Err(error) => Err(fault(path, &error)),
+    }
+}
+
+/// What a digest file says; `None` when there is none.
+fn read_digest(path: &Path) -> Result<Option<String>, PluginError> {
+    let Some(mut digest) = read_text(path, MAX_DIGEST)? else { return Ok(None) };
+    if digest.len() != digest.trim().len() {
+        digest = digest.trim().to_owned();
+    }
+    if is_digest(&digest) {
+        return Ok(Some(digest));
+    }
+    let what = if digest.is_empty() { "is empty" } else { "holds no SHA-256" };
+    Err(PluginError::new(ErrorKind::Corrupt, format!("{} {what}", path.display())))
 }
 
 fn list_version(
@@ -225,7 +241,7 @@ fn render_metadata(object: &str) -> Result<String, PluginError> {
 
 /// A small text file; `None` when it is not there. Other than UTF-8 or longer than allowed is damage.
 fn read_text(path: &Path, limit: u64) -> Result<Option<String>, PluginError> {
-    let mut text = String::new();
+    let mut text = String::with_capacity(USUAL_TEXT);
     let outcome = File::open(path).and_then(|file| file.take(limit + 1).read_to_string(&mut text));
     match outcome {
         Ok(_) if text.len() as u64 > limit => {
