@@ -5,6 +5,8 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 
 use nix::sys::socket::{
     AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, recvmsg, sendmsg, socketpair,
@@ -88,6 +90,33 @@ pub fn receive_now(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usiz
     Ok(nix::sys::socket::recv(socket.as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT)?)
 }
 
+/// A descriptor whose readiness is waited for on the runtime of the caller.
+pub fn on_runtime<T: Steady>(fd: T, interest: Interest) -> io::Result<AsyncFd<Held<T>>> {
+    // SAFETY: the trait's promise.
+    Ok(unsafe { AsyncFd::register_with_interest(Held(fd), interest) }?)
+}
+
+/// What has one descriptor for as long as it lives.
+///
+/// # Safety
+/// `as_fd` names the same open descriptor every time.
+pub unsafe trait Steady: AsFd {}
+
+// SAFETY: it owns its descriptor and gives it up when it is dropped.
+unsafe impl Steady for OwnedFd {}
+// SAFETY: as above, by the last of its owners.
+unsafe impl Steady for Arc<UnixStream> {}
+
+/// What [`on_runtime`] holds.
+#[derive(Debug)]
+pub struct Held<T>(pub T);
+
+impl<T: Steady> AsRawFd for Held<T> {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_fd().as_raw_fd()
+    }
+}
+
 /// Sends bytes (at least one) and descriptors in one message.
 pub fn send_with_fds(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<usize> {
     let raw: Vec<RawFd> = fds.iter().map(AsRawFd::as_raw_fd).collect();
@@ -98,9 +127,19 @@ pub fn send_with_fds(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>
 
 /// Receives bytes and at most [`MAX_PASSED`] descriptors, each close-on-exec. Zero bytes mean end of file.
 pub fn receive_with_fds(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
+    receive(socket, buffer, MsgFlags::empty())
+}
+
+/// As [`receive_with_fds`], from a socket of any mode, without waiting: [`io::ErrorKind::WouldBlock`] when nothing is there.
+pub fn receive_ready_with_fds(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
+    receive(socket, buffer, MsgFlags::MSG_DONTWAIT)
+}
+
+fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8], how: MsgFlags) -> io::Result<(usize, Vec<OwnedFd>)> {
     let mut space = nix::cmsg_space!([RawFd; MAX_PASSED]);
     let mut slices = [IoSliceMut::new(buffer)];
-    let message = recvmsg::<()>(socket.as_raw_fd(), &mut slices, Some(&mut space), MsgFlags::MSG_CMSG_CLOEXEC)?;
+    let how = how | MsgFlags::MSG_CMSG_CLOEXEC;
+    let message = recvmsg::<()>(socket.as_raw_fd(), &mut slices, Some(&mut space), how)?;
     let mut fds = Vec::new();
     for control in message.cmsgs()? {
         if let ControlMessageOwned::ScmRights(received) = control {

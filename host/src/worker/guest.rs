@@ -19,6 +19,7 @@ mod load;
 mod probe;
 mod run;
 mod state;
+mod watch;
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd, RawFd};

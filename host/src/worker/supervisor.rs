@@ -7,6 +7,7 @@
 mod calls;
 mod logs;
 mod requests;
+mod socket;
 mod start;
 mod traffic;
 

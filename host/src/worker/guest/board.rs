@@ -1,8 +1,7 @@
-//! What is under way: running calls, and what each of them has asked of `mur`. The reading thread looks things up here
-//! and delivers directly; it never waits.
+//! What is under way: running calls, and what each of them has asked of `mur`. Whoever reads the
+//! connection looks things up here and delivers directly, without waiting.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ::http::HeaderMap;
@@ -42,30 +41,20 @@ struct Entry {
 #[derive(Default)]
 pub(super) struct Board {
     calls: Mutex<HashMap<u64, Entry>>,
-    running: AtomicUsize,
 }
 
 impl Board {
-    /// Whether a call runs: ticks are needed while one does.
-    pub(super) fn is_busy(&self) -> bool {
-        self.running.load(Ordering::Acquire) > 0
-    }
-
     /// Enters a call. The receiver says that it is no longer wanted.
     pub(super) fn enter(&self, call: u64) -> oneshot::Receiver<()> {
         let (cancel, cancelled) = oneshot::channel();
         let entry = Entry { cancel: Some(cancel), pending: HashMap::new() };
-        if self.lock().insert(call, entry).is_none() {
-            self.running.fetch_add(1, Ordering::AcqRel);
-        }
+        self.lock().insert(call, entry);
         cancelled
     }
 
     /// Strikes a call; whatever it waited for is dropped.
     pub(super) fn leave(&self, call: u64) {
-        if self.lock().remove(&call).is_some() {
-            self.running.fetch_sub(1, Ordering::AcqRel);
-        }
+        self.lock().remove(&call);
     }
 
     /// Whether a call runs.
@@ -139,7 +128,7 @@ impl Board {
                 })?;
             }
             Down::Hello { .. } | Down::Descriptors { .. } => return Err("a second greeting".to_owned()),
-            // Taken by the reading thread before it comes here.
+            // Taken before it comes here.
             Down::Load { .. } | Down::Call { .. } => {}
         }
         Ok(())

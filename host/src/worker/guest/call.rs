@@ -82,8 +82,9 @@ async fn watch(shared: &Arc<Shared>, artifact: Arc<Artifact>, mut job: Call) -> 
     tokio::select! {
         biased;
         _ = &mut job.cancelled => Err(Fault::Cancelled),
-        () = clock.over() => Err(Fault::Deadline),
+        // Before the clock: a call that ends without waiting sets no timer.
         outcome = execute(shared, &artifact, seed, job.work) => outcome,
+        () = clock.over() => Err(Fault::Deadline),
     }
 }
 

@@ -15,7 +15,7 @@ const READ: usize = 64 << 10;
 /// Most descriptors that were received and not yet asked for.
 const MAX_HELD: usize = 2 * fds::MAX_PASSED;
 
-/// Reads frames; blocking.
+/// Reads frames.
 pub(super) struct Incoming {
     socket: Arc<UnixStream>,
     decoder: Decoder,
@@ -48,12 +48,27 @@ impl Incoming {
 
     /// Reads once; `false` at end of file.
     pub(super) fn fill(&mut self) -> Result<bool, String> {
-        let (count, received) = loop {
+        loop {
             match fds::receive_with_fds(self.socket.as_fd(), &mut self.buffer) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                other => break other.map_err(|error| format!("the connection failed: {error}"))?,
+                other => return self.take(other),
             }
-        };
+        }
+    }
+
+    /// Reads once what is there; `None` when nothing is.
+    pub(super) fn fill_ready(&mut self) -> Result<Option<bool>, String> {
+        loop {
+            match fds::receive_ready_with_fds(self.socket.as_fd(), &mut self.buffer) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                other => return self.take(other).map(Some),
+            }
+        }
+    }
+
+    fn take(&mut self, read: io::Result<(usize, Vec<OwnedFd>)>) -> Result<bool, String> {
+        let (count, received) = read.map_err(|error| format!("the connection failed: {error}"))?;
         self.held.extend(received);
         if self.held.len() > MAX_HELD {
             return Err("more descriptors than frames speak of".to_owned());
@@ -71,7 +86,7 @@ impl Incoming {
     }
 
     /// The socket, for waiting.
-    pub(super) fn socket(&self) -> &UnixStream {
+    pub(super) fn socket(&self) -> &Arc<UnixStream> {
         &self.socket
     }
 

@@ -1,13 +1,13 @@
-//! A worker at work: one thread reads the connection and ticks, one runs the artifacts.
+//! A worker at work: one thread reads the connection and runs the artifacts, and another watches over it (`watch`).
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use tokio::io::Interest;
 use tokio::sync::{mpsc, oneshot};
 use wasmtime::Engine;
 
@@ -16,10 +16,9 @@ use super::super::types::{CallLimits, Kind};
 use super::board::Board;
 use super::connection::{self, Incoming, Outgoing};
 use super::load::{Artifact, Loader};
+use super::watch::Watch;
 use super::{Settings, call, code};
-
-/// How often a running artifact yields and its deadline is looked at.
-const TICK: Duration = Duration::from_millis(100);
+use crate::process::fds;
 
 /// Most loads and calls that wait to be begun. `mur` makes fewer at a time.
 const MAX_JOBS: usize = 1024;
@@ -30,9 +29,6 @@ const BLOCKING_THREADS: usize = 16;
 /// Idle ones end soon: a worker is mostly idle.
 const BLOCKING_KEPT: Duration = Duration::from_secs(2);
 
-/// Stack of the reading thread, which keeps its buffers elsewhere.
-const READER_STACK: usize = 256 << 10;
-
 /// What every call of the worker uses.
 pub(super) struct Shared {
     pub(super) engine: Engine,
@@ -40,7 +36,7 @@ pub(super) struct Shared {
     pub(super) board: Board,
 }
 
-/// What the reading thread hands over.
+/// What is read and then begun.
 pub(super) enum Job {
     Load(Load),
     Call(Call),
@@ -79,53 +75,48 @@ pub(super) fn prepare(settings: &Settings) -> Result<Engine, String> {
 pub(super) fn serve(kind: Kind, engine: Engine, incoming: Incoming) -> Result<(), String> {
     let shared = Arc::new(Shared { engine, outgoing: incoming.outgoing(), board: Board::default() });
     let (jobs, queue) = mpsc::channel(MAX_JOBS);
-    let reader = std::thread::Builder::new().name("connection".to_owned()).stack_size(READER_STACK).spawn({
-        let shared = shared.clone();
-        move || match read(incoming, &shared, &jobs) {
-            Ok(()) => connection::leave(),
-            Err(why) => connection::end(&why),
-        }
-    });
-    reader.map_err(|error| format!("no thread can be started: {error}"))?;
+    let watch = Watch::start(incoming.socket().clone(), shared.engine.clone())
+        .map_err(|error| format!("no thread can be started: {error}"))?;
+    let (begins, rests) = (watch.clone(), watch);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(BLOCKING_THREADS)
         .thread_keep_alive(BLOCKING_KEPT)
         // A guest that computes is polled for a whole tick at a time: timers get their turn after each.
         .event_interval(1)
+        .on_thread_unpark(move || begins.begin())
+        .on_thread_park(move || rests.rest())
         .build()
         .map_err(|error| format!("the event loop cannot be made: {error}"))?;
-    runtime.block_on(work(kind, &shared, queue))
+    // In one task, in this order: what was read is begun without another turn of the loop.
+    let (_, ended) =
+        runtime.block_on(futures_util::future::join(listen(incoming, &shared, &jobs), work(kind, &shared, queue)));
+    ended
 }
 
-/// The reading thread: delivers, hands over, ticks. Returns at end of file.
-fn read(mut incoming: Incoming, shared: &Shared, jobs: &mpsc::Sender<Job>) -> Result<(), String> {
-    let mut ticked = Instant::now();
-    loop {
-        while let Some(frame) = incoming.buffered()? {
-            route(frame, &mut incoming, shared, jobs)?;
-        }
-        let timeout = if shared.board.is_busy() {
-            let left = TICK.saturating_sub(ticked.elapsed()).as_millis();
-            PollTimeout::from(u16::try_from(left).unwrap_or(u16::MAX))
-        } else {
-            PollTimeout::NONE
-        };
-        let ready = {
-            let mut fds = [PollFd::new(incoming.socket().as_fd(), PollFlags::POLLIN)];
-            match poll(&mut fds, timeout) {
-                Ok(count) => count > 0,
-                Err(nix::errno::Errno::EINTR) => false,
-                Err(error) => return Err(format!("the connection cannot be waited for: {error}")),
+/// Reads what comes: delivers, hands over. Ends the process at end of file.
+async fn listen(mut incoming: Incoming, shared: &Shared, jobs: &mpsc::Sender<Job>) {
+    let reading = async {
+        // Reading alone: the kernel would report every frame of ours that `mur` takes as room for the next.
+        let socket = fds::on_runtime(incoming.socket().clone(), Interest::READABLE)
+            .map_err(|error| format!("the connection cannot be waited for: {error}"))?;
+        loop {
+            while let Some(frame) = incoming.buffered()? {
+                route(frame, &mut incoming, shared, jobs)?;
             }
-        };
-        if ticked.elapsed() >= TICK {
-            shared.engine.increment_epoch();
-            ticked = Instant::now();
+            let mut ready =
+                socket.readable().await.map_err(|error| format!("the connection cannot be waited for: {error}"))?;
+            match incoming.fill_ready()? {
+                None => ready.clear_ready(),
+                Some(true) => {}
+                Some(false) => return Ok(()),
+            }
         }
-        if ready && !incoming.fill()? {
-            return Ok(());
-        }
+    };
+    let outcome: Result<(), String> = reading.await;
+    match outcome {
+        Ok(()) => connection::leave(),
+        Err(why) => connection::end(&why),
     }
 }
 
@@ -153,13 +144,7 @@ fn route(frame: Down, incoming: &mut Incoming, shared: &Shared, jobs: &mpsc::Sen
             Job::Call(Call { call, artifact, work, env, cancelled })
         }
         other => {
-            let cancel = matches!(other, Down::Cancel { .. });
-            shared.board.deliver(other)?;
-            if cancel {
-                // A guest that computes looks up at the next tick: let it be now.
-                shared.engine.increment_epoch();
-            }
-            return Ok(());
+            return shared.board.deliver(other);
         }
     };
     jobs.try_send(job).map_err(|_| "more loads and calls at once than were agreed".to_owned())
@@ -172,7 +157,7 @@ fn open_folder(path: &[u8]) -> Result<OwnedFd, String> {
     nix::fcntl::open(path, flags, nix::sys::stat::Mode::empty()).map_err(|error| error.to_string())
 }
 
-/// The running thread.
+/// Begins what was read.
 async fn work(kind: Kind, shared: &Arc<Shared>, mut queue: mpsc::Receiver<Job>) -> Result<(), String> {
     let loader = Loader::new(&shared.engine, kind)?;
     let mut artifacts: HashMap<String, Arc<Artifact>> = HashMap::new();
@@ -204,6 +189,6 @@ async fn work(kind: Kind, shared: &Arc<Shared>, mut queue: mpsc::Receiver<Job>) 
             },
         }
     }
-    // The reading thread holds the other end and ends the process with the connection.
+    // Whoever listens holds the other end and ends the process with the connection.
     std::future::pending().await
 }

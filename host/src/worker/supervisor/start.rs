@@ -1,7 +1,7 @@
 //! Starting a worker: the process, its greeting, and the tasks that keep it.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,6 @@ use std::time::Duration;
 use nix::fcntl::OFlag;
 use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
-use tokio::net::UnixStream;
 use tokio::sync::watch;
 
 use super::super::engine::Reservation;
@@ -17,6 +16,7 @@ use super::super::protocol::{self, Decoder, Down, Frame, Up};
 use super::super::types::{Kind, LostWorker, WorkerSetup};
 use super::calls::{Started, Worker};
 use super::logs::Logs;
+use super::socket::Socket;
 use super::traffic;
 use crate::diagnostics::{Diagnostic, Result, codes};
 use crate::process::fds::{self, MAX_PASSED};
@@ -77,11 +77,9 @@ pub(super) async fn start(
     Err(failed(why))
 }
 
-fn spawn(kind: Kind, program: Option<&Path>) -> io::Result<(UnixStream, crate::process::Child)> {
+fn spawn(kind: Kind, program: Option<&Path>) -> io::Result<(Socket, crate::process::Child)> {
     let (ours, theirs) = fds::stream_pair()?;
-    let ours = std::os::unix::net::UnixStream::from(ours);
-    ours.set_nonblocking(true)?;
-    let socket = UnixStream::from_std(ours)?;
+    let socket = Socket::new(ours)?;
     let mur = match program {
         Some(program) => Spawn::program(program),
         None => Spawn::mur(),
@@ -127,7 +125,7 @@ impl From<io::Error> for Trouble {
 }
 
 async fn greet(
-    socket: &UnixStream,
+    socket: &Socket,
     child: i32,
     setup: WorkerSetup,
     decoder: &mut Decoder,
@@ -151,12 +149,12 @@ async fn greet(
     };
     let bytes = hello.encode().map_err(|error| Trouble::Broken(format!("the confinement request is {error}")))?;
     // A worker that died at once may still have said why: what it sent is read whether or not it can be written to.
-    let mut sent = write(socket, &bytes, &[]).await;
+    let mut sent = socket.send(&bytes, &[]).await;
     for batch in handed.chunks(MAX_PASSED) {
         let frame = Down::Descriptors { count: u32::try_from(batch.len()).unwrap_or(u32::MAX) };
         let bytes = frame.encode().map_err(|error| Trouble::Broken(error.to_string()))?;
         if sent.is_ok() {
-            sent = write(socket, &bytes, batch).await;
+            sent = socket.send(&bytes, batch).await;
         }
     }
     if let Err(error) = sent
@@ -177,32 +175,20 @@ async fn greet(
     }
 }
 
-async fn read_one(socket: &UnixStream, decoder: &mut Decoder) -> std::result::Result<(Up, Vec<OwnedFd>), Trouble> {
+async fn read_one(socket: &Socket, decoder: &mut Decoder) -> std::result::Result<(Up, Vec<OwnedFd>), Trouble> {
     let mut handed = Vec::new();
+    let mut buffer = Socket::buffer();
     loop {
         let frame = decoder.next_frame().map_err(|error| Trouble::Broken(format!("it broke the protocol: {error}")))?;
         if let Some(frame) = frame {
             return Ok((frame, handed));
         }
-        let (count, received) = traffic::receive(socket, decoder).await?;
+        let (count, received) = socket.receive(&mut buffer, decoder).await?;
         handed.extend(received);
         if count == 0 {
             return Err(Trouble::Broken("it closed its connection before it was ready".to_owned()));
         }
     }
-}
-
-/// Writes a whole frame, with its descriptors on the first byte.
-pub(super) async fn write(socket: &UnixStream, bytes: &[u8], handed: &[OwnedFd]) -> io::Result<()> {
-    let mut rest = bytes;
-    let mut borrowed: Vec<_> = handed.iter().map(AsFd::as_fd).collect();
-    while !rest.is_empty() {
-        let sent =
-            socket.async_io(tokio::io::Interest::WRITABLE, || fds::send_with_fds(socket.as_fd(), rest, &borrowed));
-        rest = &rest[sent.await?..];
-        borrowed.clear();
-    }
-    Ok(())
 }
 
 /// Opens a folder to be handed to a worker.

@@ -1,23 +1,17 @@
 //! The connection of a worker as `mur` keeps it: one task writes, one reads and decides what each frame may do.
 
-use std::io;
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 
 use super::super::protocol::{Decoder, Event, Up};
 use super::super::types::HostCalls;
 use super::calls::{MAX_WAITING, Worker, Written};
-use super::{requests, start};
-use crate::process::fds;
-
-/// What one read takes at most.
-const READ: usize = 64 << 10;
+use super::requests;
+use super::socket::Socket;
 
 /// Starts the tasks of a worker that is ready.
-pub(super) fn run(worker: &Arc<Worker>, socket: UnixStream, decoder: Decoder) {
+pub(super) fn run(worker: &Arc<Worker>, socket: Socket, decoder: Decoder) {
     let socket = Arc::new(socket);
     let (queue, waiting) = mpsc::channel(MAX_WAITING);
     let writer = tokio::spawn(write(socket.clone(), waiting)).abort_handle();
@@ -25,9 +19,9 @@ pub(super) fn run(worker: &Arc<Worker>, socket: UnixStream, decoder: Decoder) {
     worker.attach(queue, vec![writer, reader]);
 }
 
-async fn write(socket: Arc<UnixStream>, mut waiting: mpsc::Receiver<Written>) {
+async fn write(socket: Arc<Socket>, mut waiting: mpsc::Receiver<Written>) {
     while let Some(frame) = waiting.recv().await {
-        if start::write(&socket, &frame.bytes, &frame.fds).await.is_err() {
+        if socket.send(&frame.bytes, &frame.fds).await.is_err() {
             // The reader sees the end too, and says how the process ended.
             waiting.close();
             return;
@@ -35,13 +29,15 @@ async fn write(socket: Arc<UnixStream>, mut waiting: mpsc::Receiver<Written>) {
     }
 }
 
-async fn read(worker: Arc<Worker>, socket: Arc<UnixStream>, mut decoder: Decoder) {
+async fn read(worker: Arc<Worker>, socket: Arc<Socket>, mut decoder: Decoder) {
+    let mut buffer = Socket::buffer();
     let how = loop {
         match drain(&worker, &mut decoder) {
             Ok(()) => {}
             Err(breach) => break format!("it broke the worker protocol: {breach}"),
         }
-        match receive(&socket, &mut decoder).await {
+        // After its greeting a worker has no descriptor to give: any it sends are dropped.
+        match socket.receive(&mut buffer, &mut decoder).await {
             Ok((0, _)) => {
                 let half = if decoder.is_inside_frame() { " in the middle of a frame" } else { "" };
                 let how = worker.reap().await;
@@ -57,23 +53,8 @@ async fn read(worker: Arc<Worker>, socket: Arc<UnixStream>, mut decoder: Decoder
     }
 }
 
-/// Reads once; zero is end of file. After its greeting a worker has no descriptor to give: any it sends are dropped.
-pub(super) async fn receive(socket: &UnixStream, decoder: &mut Decoder) -> io::Result<(usize, Vec<OwnedFd>)> {
-    let mut buffer = vec![0; READ];
-    let received = socket.async_io(tokio::io::Interest::READABLE, || {
-        match fds::receive_with_fds(socket.as_fd(), &mut buffer) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(io::ErrorKind::WouldBlock.into()),
-            // The worker died with frames of ours unread: the same end as any other.
-            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok((0, Vec::new())),
-            other => other,
-        }
-    });
-    let (count, handed) = received.await?;
-    decoder.push(&buffer[..count]);
-    Ok((count, handed))
-}
-
-fn drain(worker: &Arc<Worker>, decoder: &mut Decoder) -> Result<(), String> {
+/// Acts on every whole frame. An error is a breach of the protocol.
+pub(super) fn drain(worker: &Arc<Worker>, decoder: &mut Decoder) -> Result<(), String> {
     while let Some(frame) = decoder.next_frame::<Up>().map_err(|error| error.to_string())? {
         handle(worker, frame)?;
     }
