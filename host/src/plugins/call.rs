@@ -122,6 +122,13 @@ pub(super) fn detach(body: impl FnOnce() + Send + 'static) {
     }));
 }
 
+/// Has a plugin thread started, while the caller does what comes before its first call.
+pub(super) fn warm() {
+    if idle().is_empty() {
+        detach(|| {});
+    }
+}
+
 fn idle() -> std::sync::MutexGuard<'static, Vec<SyncSender<Job>>> {
     // Nothing is left half done under this lock.
     IDLE.lock().unwrap_or_else(PoisonError::into_inner)

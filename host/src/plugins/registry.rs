@@ -10,7 +10,7 @@ use mur_plugin_api::conformance::Check;
 use mur_plugin_api::{Class, HeaderInfo, Kind};
 
 use super::approve::{Approved, Candidate, Grounds, Trusted};
-use super::call::Caller;
+use super::call::{self, Caller};
 use super::catalog::{self, Pinned};
 use super::library::Library;
 use super::publishers::{self, Publisher};
@@ -212,6 +212,8 @@ impl Registry {
         if let Some(library) = self.loaded.get(&key) {
             return Ok(library.clone());
         }
+        // A thread is made while the library is hashed.
+        call::warm();
         let Approved { opened, header, .. } = self.approved(kind, name)?;
         // Loading runs the plugin's code, so it is a call like any other.
         let caller = Caller::new(&header);
