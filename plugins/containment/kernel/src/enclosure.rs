@@ -114,7 +114,7 @@ impl Inside {
             }
         };
         let wanted = Wanted { ports: request.ports.clone(), names: request.names };
-        match namespaces::create(&scope.procs(), &wanted) {
+        match namespaces::create(&scope.procs(), scope.tree(), &wanted) {
             Ok(namespaces) => Ok(Self { scope, namespaces, watcher, watched, commands: Vec::new(), io }),
             Err(error) => {
                 scope.directories().take_down(DROPPED);

@@ -175,8 +175,13 @@ fn hand_over(on: &mut Creating<'_>) -> Result<Done, StepError> {
     Ok(Done::Enforced)
 }
 
-/// Makes the namespaces of a session. The first process in them joins the scope.
-pub fn create(scope: &[BorrowedFd<'_>], wanted: &Wanted) -> Result<Namespaces, StepError> {
+/// Makes the namespaces of a session. The first process in them joins the scope: what there is of it in the v2 tree, whose
+/// joining file comes first, by being born of a process that was.
+pub fn create(
+    scope: &[BorrowedFd<'_>],
+    tree: Option<BorrowedFd<'_>>,
+    wanted: &Wanted,
+) -> Result<Namespaces, StepError> {
     let start = |error: nix::errno::Errno| StepError::new("starting the creator of the namespaces", error);
     if wanted.ports.len() + usize::from(wanted.names) > MAX_LISTENERS {
         return Err(StepError::new("binding a TCP listener inside the namespace", nix::errno::Errno::E2BIG));
@@ -184,7 +189,13 @@ pub fn create(scope: &[BorrowedFd<'_>], wanted: &Wanted) -> Result<Namespaces, S
     let pair = || socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC);
     let (ours, theirs) = pair().map_err(start)?;
     let (lifeline, held) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(start)?;
-    let creator = process::fork().map_err(|error| StepError::new("starting the creator of the namespaces", error))?;
+    let born = tree.zip(scope.split_first()).and_then(|(tree, (_, rest))| Some((process::fork_into(tree).ok()?, rest)));
+    let (creator, scope) = match born {
+        Some(born) => born,
+        None => {
+            (process::fork().map_err(|error| StepError::new("starting the creator of the namespaces", error))?, scope)
+        }
+    };
     if creator == 0 {
         drop((ours, held));
         create_in_child(scope, wanted, &lifeline, &theirs);

@@ -25,7 +25,7 @@ const TRIAL: ScopeLimits = ScopeLimits { memory: 64 << 20, pids: 16, cpu_percent
 pub fn probe(tier: Tier) -> HostReport {
     let landlocked = if tier == Tier::Advisory { Ok(()) } else { try_landlock() };
     let scope = try_scope();
-    let made = namespaces::create(&[], &Wanted { ports: vec![0], names: true });
+    let made = namespaces::create(&[], None, &Wanted { ports: vec![0], names: true });
     let rehearsed = match (&made, tier) {
         (Ok(namespaces), Tier::Sealed) => rehearse(namespaces),
         _ => Ok(()),

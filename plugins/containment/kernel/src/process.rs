@@ -1,7 +1,7 @@
 //! Steps on the process itself: its group, descriptors, capabilities and limits.
 
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 use mur_plugin_api::ProcessLimits;
 
@@ -225,6 +225,24 @@ pub(crate) fn leave(status: i32) -> ! {
 pub(crate) fn fork() -> io::Result<libc::pid_t> {
     // SAFETY: the process is single-threaded, so the child may run any code.
     Ok(i32::try_from(check(unsafe { libc::fork() })?).unwrap_or_default())
+}
+
+/// libc's own has not the width of the field.
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+
+/// Forks a single-threaded process into a directory of the v2 cgroup tree: 0 in the child. Nobody is moved, so nobody is
+/// waited for. Kernels before 5.7 cannot.
+pub(crate) fn fork_into(cgroup: BorrowedFd<'_>) -> io::Result<libc::pid_t> {
+    // SAFETY: all zeroes is a value of this plain structure.
+    let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
+    arguments.flags = CLONE_INTO_CGROUP;
+    arguments.exit_signal = u64::from(libc::SIGCHLD.unsigned_abs());
+    arguments.cgroup = u64::from(cgroup.as_raw_fd().unsigned_abs());
+    let size = std::mem::size_of::<libc::clone_args>();
+    // SAFETY: like fork: no shared memory, no new stack; the process is single-threaded, so the child may run any code. The
+    // structure outlives the call and has the size that is given.
+    let pid = check(unsafe { libc::syscall(libc::SYS_clone3, &raw const arguments, size) })?;
+    Ok(i32::try_from(pid).unwrap_or_default())
 }
 
 /// Kills a child that has not been reaped, and reaps it.

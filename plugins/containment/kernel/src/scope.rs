@@ -35,6 +35,8 @@ pub struct Directories(pub Vec<PathBuf>);
 pub struct Scope {
     directories: Directories,
     procs: Vec<OwnedFd>,
+    /// The v2 directory itself, whose joining file is the first of `procs`.
+    tree: Option<OwnedFd>,
     memory: PathBuf,
     pids: PathBuf,
     cpu: Option<PathBuf>,
@@ -50,6 +52,7 @@ impl Scope {
         let mut scope = Self {
             directories: Directories::default(),
             procs: Vec::new(),
+            tree: None,
             memory: PathBuf::new(),
             pids: PathBuf::new(),
             cpu: None,
@@ -66,7 +69,10 @@ impl Scope {
     fn make(&mut self, hierarchies: &Hierarchies, name: &str, limits: &ScopeLimits) -> Result<(), StepError> {
         let unified = hierarchies.unified()?;
         if let Some(base) = &unified {
-            self.add(&base.join(name))?;
+            let dir = base.join(name);
+            self.add(&dir)?;
+            let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
+            self.tree = fs::OpenOptions::new().read(true).custom_flags(flags).open(dir).ok().map(OwnedFd::from);
         }
         for controller in ["memory", "pids", "cpu"] {
             let found = hierarchies.place_of(controller);
@@ -122,9 +128,16 @@ impl Scope {
         stale::sweep(dir);
         fs::create_dir(dir).map_err(|error| StepError::new(format!("{}: {}", step(), dir.display()), error))?;
         self.directories.0.push(dir.to_owned());
-        let procs = fs::OpenOptions::new().write(true).custom_flags(libc::O_CLOEXEC).open(dir.join("cgroup.procs"));
-        let procs = procs.map_err(|error| StepError::new(format!("opening cgroup.procs: {}", dir.display()), error))?;
-        self.procs.push(procs.into());
+        let open = |name| fs::OpenOptions::new().write(true).custom_flags(libc::O_CLOEXEC).open(dir.join(name));
+        // A v1 directory has both files. Who joins has one thread, and for a thread that moves itself the kernel waits for
+        // nobody (since 5.4), where the move of a process waits for every processor: milliseconds on a busy host.
+        let joined = match open("tasks") {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => open("cgroup.procs"),
+            other => other,
+        };
+        let joined =
+            joined.map_err(|error| StepError::new(format!("opening cgroup.procs: {}", dir.display()), error))?;
+        self.procs.push(joined.into());
         Ok(())
     }
 
@@ -153,6 +166,11 @@ impl Scope {
             oom_kills: count(&self.memory, &["memory.events", "memory.oom_control"], "oom_kill ").unwrap_or(0),
             pids_refused: count(&self.pids, &["pids.events"], "max ").unwrap_or(0),
         }
+    }
+
+    /// The v2 directory, whose joining file is the first of [`Self::procs`]: a process can be born there.
+    pub fn tree(&self) -> Option<BorrowedFd<'_>> {
+        self.tree.as_ref().map(AsFd::as_fd)
     }
 
     /// What is used so far.
@@ -268,7 +286,7 @@ fn set(dir: &Path, file: &str, value: impl ToString) -> Result<(), StepError> {
         .map_err(|error| StepError::new(format!("setting {file}: {}", dir.display()), error))
 }
 
-/// Joins a scope with the calling process.
+/// Joins a scope with the calling process, which has one thread.
 pub(crate) fn join(procs: &[BorrowedFd<'_>]) -> io::Result<Done> {
     for fd in procs {
         // SAFETY: one byte; 0 is the writing process.
