@@ -20,6 +20,7 @@ const TARGETS: &[(&str, Reader)] = &[
     ("program", mur_plugin_api::elf::program::fuzz),
     ("roster", mur::roster::fuzz),
     ("token", mur::credentials::token::fuzz_token),
+    ("worker", mur::worker::supervisor::fuzz),
     ("zip", mur::artifacts::archive::fuzz_zip),
 ];
 

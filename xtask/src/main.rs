@@ -1,4 +1,4 @@
-//! The project's only build script: `cargo xtask demo | test | bench | soak | kernels | dist | guests | fuzz`.
+//! The project's only build script: `cargo xtask demo | test | bench | soak | kernels | dist | guests | fuzz | deny`.
 //!
 //! Each command does all of its own set-up, and says what it finds, installs and builds.
 
@@ -7,6 +7,7 @@ use std::process::ExitCode;
 mod bench;
 mod bundle;
 mod demo;
+mod deny;
 mod dist;
 mod fuzz;
 mod guests;
@@ -30,8 +31,10 @@ const USAGE: &str = "usage: cargo xtask <command>
   dist --escape-probe
                     the same into target/dist/probe, with the probe of the escape-conformance harness in mur
   guests            build the WASM artifacts alone
-  fuzz [TARGET [SECONDS]]
-                    fuzz the readers of outside bytes; needs cargo-fuzz and a nightly toolchain
+  fuzz [TARGET [SECONDS]] [--keep]
+                    fuzz the readers of outside bytes; with --keep, add what widens the committed corpus to it
+  deny [--no-advisories]
+                    check the licences, sources and advisories of what is depended on
 ";
 
 /// What a command returns: a reason in words when it fails.
@@ -59,6 +62,7 @@ fn main() -> ExitCode {
             }
         }),
         ["fuzz", rest @ ..] => fuzz::fuzz(rest),
+        ["deny", rest @ ..] => deny::deny(rest),
         ["help" | "--help" | "-h"] => {
             sh::print(USAGE);
             Ok(())

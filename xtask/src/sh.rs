@@ -88,6 +88,19 @@ pub fn which(name: impl AsRef<OsStr>) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|folder| folder.join(name.as_ref())).find(|file| file.is_file())
 }
 
+/// A program of cargo's, installed where it is not there.
+pub fn have(program: &str) -> Outcome {
+    if which(program).is_some() {
+        return Ok(());
+    }
+    say(&format!("{program} is not installed: cargo install --locked {program}"));
+    run(cargo(&root()).args(["install", "--locked", program]))?;
+    match which(program) {
+        Some(_) => Ok(()),
+        None => Err(format!("{program} was installed and is not on the path: put ~/.cargo/bin there")),
+    }
+}
+
 /// Writes a file unless it already has this content, by a rename, and with a mode that shuts out others' writing.
 pub fn write(path: &Path, bytes: &[u8], mode: u32) -> Outcome<bool> {
     let say = |fault: std::io::Error| format!("{}: {fault}", path.display());

@@ -5,6 +5,7 @@
 //! all: it is killed, every call on it fails, and it is not started again.
 
 mod calls;
+mod fuzz;
 mod logs;
 mod requests;
 mod socket;
@@ -28,6 +29,7 @@ use crate::containment::Helper;
 use crate::diagnostics::Result;
 use crate::process::Pidfd;
 use calls::Worker;
+pub use fuzz::fuzz;
 
 /// How long a worker has to load an artifact: milliseconds, unless it computes for another call.
 const LOAD_LIMIT: Duration = Duration::from_secs(60);

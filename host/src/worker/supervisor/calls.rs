@@ -231,7 +231,12 @@ impl Worker {
         outcome
     }
 
-    fn enter(&self, artifact: &str, host: Arc<dyn HostCalls>) -> Result<(u64, oneshot::Receiver<Outcome>), CallError> {
+    /// Enters a call in the books: its id, and its end.
+    pub(super) fn enter(
+        &self,
+        artifact: &str,
+        host: Arc<dyn HostCalls>,
+    ) -> Result<(u64, oneshot::Receiver<Outcome>), CallError> {
         let mut state = self.lock();
         if let Some(lost) = &state.lost {
             return Err(CallError::Lost(LostWorker { call: Some(self.label(artifact)), ..lost.clone() }));
@@ -262,7 +267,7 @@ impl Worker {
     }
 
     /// Stops answering a call and says so to the worker. `None` when it has ended.
-    fn stop(&self, call: u64, overdue: bool) -> Option<watch::Receiver<()>> {
+    pub(super) fn stop(&self, call: u64, overdue: bool) -> Option<watch::Receiver<()>> {
         self.with_call(call, |call| {
             call.overdue |= overdue && call.running;
             call.stop();
