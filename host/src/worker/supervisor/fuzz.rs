@@ -70,7 +70,7 @@ impl HostCalls for Answers {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::super::protocol::{Ask, Event, Fault, Frame, Up};
+    use super::super::super::protocol::{Ask, Event, Fault, Frame, Product, Up};
     use super::super::super::types::{Status, ToolResult};
     use super::*;
     use crate::egress::Timeouts;
@@ -107,7 +107,7 @@ mod tests {
             Up::Dropped { call: 2, request: 2 },
             open(3, 1, false),
             Up::Returned { call: 3, outcome: Err(Fault::Cancelled) },
-            Up::Returned { call: 2, outcome: Ok(result) },
+            Up::Returned { call: 2, outcome: Ok(Product::Tool(result)) },
         ]
     }
 
