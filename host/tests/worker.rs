@@ -302,7 +302,7 @@ fn frame(kind: u8, body: &[u8]) -> String {
 }
 
 fn ready() -> String {
-    frame(0, &[3, 0, 0, 0, 9, 0, 0, 0])
+    frame(0, &[4, 0, 0, 0, 9, 0, 0, 0])
 }
 
 #[tokio::test]

@@ -40,13 +40,16 @@ fn on_host(world: &World, run: Invocation, names: &[&str]) -> Invocation {
         hosts.display(),
         resolv.display()
     );
-    run.through(&["unshare", "--mount", "/bin/sh", "-ec", &script, "sh"])
+    run.env("PATH", PATH).through(&["unshare", "--mount", "/bin/sh", "-ec", &script, "sh"])
 }
+
+/// Where the programs are: the system's own, as a user's python may be a wrapper, and where git keeps its helpers.
+const PATH: &str = "/usr/bin:/bin:/usr/lib/git-core";
 
 /// A capsule that runs these lines with bash.
 fn capsule(allow: &[&str], lines: &[String]) -> Agent {
     let calls: Vec<_> = lines.iter().map(|text| ("bash", line(text))).collect();
-    caller("netted", &["bash", "curl", "git", "python3", "cat"], &calls).network(allow)
+    caller("netted", &["bash", "curl", "git", "git-remote-http", "python3", "cat"], &calls).network(allow)
 }
 
 fn curl(url: &str) -> String {
