@@ -73,10 +73,12 @@ async fn watch(shared: &Arc<Shared>, artifact: Arc<Artifact>, mut job: Call) -> 
     let clock = Arc::new(Clock::start(artifact.limits.deadline));
     let link = Arc::new(Link::new(job.call, shared.clone()));
     #[cfg(feature = "escape-probe")]
-    if let Work::Tool(input) = &job.work
-        && let Some(result) = super::probe::instead_of(&job.artifact, input.data.as_deref(), &link)
-    {
-        return Ok(Product::Tool(result));
+    if let Work::Tool(input) = &job.work {
+        let (name, data, link) = (job.artifact.clone(), input.data.clone(), link.clone());
+        let probe = move || super::probe::instead_of(&name, data.as_deref(), &link);
+        if let Ok(Some(result)) = tokio::task::spawn_blocking(probe).await {
+            return Ok(Product::Tool(result));
+        }
     }
     let seed = Seed { artifact: artifact.clone(), env: std::mem::take(&mut job.env), link, clock: clock.clone() };
     tokio::select! {

@@ -1,6 +1,6 @@
 //! Only in a build with the feature `escape-probe`, which no distribution has: code that has escaped WebAssembly, put where
-//! it would be. A call of the component named `escape-probe` runs the native probe in this process, on the thread of that
-//! call; everything before and after it is a worker's as any other.
+//! it would be. A call of the component named `escape-probe` runs the native probe in this process, on a thread beside the
+//! one that reads the connection; everything before and after it is a worker's as any other.
 //!
 //! What the probe itself cannot know is attempted here: requests on the worker's connection.
 
@@ -102,7 +102,7 @@ fn open(link: &Link, call: u64, request: u32, uri: &str) -> Option<Answer> {
     noted.then_some(answer)
 }
 
-/// Waits for an answer without yielding: the probe has the thread of its call.
+/// Waits for an answer, which the running thread reads meanwhile.
 fn wait(mut answer: Answer) -> Option<Result<Head, HttpError>> {
     let begun = Instant::now();
     loop {
