@@ -121,21 +121,16 @@ fn named_and_not_blocking(home: &Home, dir: &std::path::Path, why: &str) {
 }
 
 #[test]
-fn a_launcher_that_dies_before_its_marker_leaves_a_directory_that_doctor_names() {
+fn a_launcher_that_may_write_no_byte_refuses_and_the_next_one_launches() {
     let home = Home::new();
     standard(&home, &worker());
-    // A file that may hold nothing: the kernel ends the launcher at the first byte of its marker.
-    let mut shell = Command::new("bash");
-    shell
-        .args(["-c", &format!("ulimit -c 0 -f 0; exec '{}' run --roster --task x", mur_tests::mur_binary().display())]);
-    shell.env_clear().env("HOME", home.home()).env("PATH", "/usr/bin:/bin").current_dir(home.project());
-    let mut launcher = Running::start(shell);
-    let ended = launcher.wait();
-    let signal = std::os::unix::process::ExitStatusExt::signal(&ended);
-    assert_eq!(signal, Some(Signal::SIGXFSZ as i32), "{ended:?}");
-    let (dir, names) = left(&home);
-    assert!(!names.iter().any(|name| name == "formation.json"), "{names:?}");
-    named_and_not_blocking(&home, &dir, "it has no readable formation.json");
+    // No file may hold anything: the marker is the first that a launch writes.
+    let refused = after(&home, "ulimit -c 0 -f 0");
+    assert!(!refused.status.success(), "{}", refused.stderr);
+    let said = refused.stderr.lines().any(|line| line.starts_with("error[E-"));
+    assert!(said, "{}", refused.stderr);
+    assert!(!home.formations().iter().any(|dir| dir.join("formation.json").exists()), "no half a marker");
+    home.mur(["run", "--roster", "--task", "x"]).expect(0);
 }
 
 #[test]

@@ -117,12 +117,22 @@ impl<T: Steady> AsRawFd for Held<T> {
     }
 }
 
-/// Sends bytes (at least one) and descriptors in one message.
+/// Sends bytes (at least one) and descriptors in one message. The kernel lets a user have no more descriptors under way than
+/// one process may open; where others of the same user have that many, it waits for up to two seconds.
 pub fn send_with_fds(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<usize> {
     let raw: Vec<RawFd> = fds.iter().map(AsRawFd::as_raw_fd).collect();
     let rights = [ControlMessage::ScmRights(&raw)];
     let control: &[ControlMessage<'_>] = if raw.is_empty() { &[] } else { &rights };
-    Ok(sendmsg::<()>(socket.as_raw_fd(), &[IoSlice::new(bytes)], control, MsgFlags::MSG_NOSIGNAL, None)?)
+    let mut tries = 400;
+    loop {
+        match sendmsg::<()>(socket.as_raw_fd(), &[IoSlice::new(bytes)], control, MsgFlags::MSG_NOSIGNAL, None) {
+            Err(nix::errno::Errno::ETOOMANYREFS) if tries > 0 => {
+                tries -= 1;
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+            sent => return Ok(sent?),
+        }
+    }
 }
 
 /// Receives bytes and at most [`MAX_PASSED`] descriptors, each close-on-exec. Zero bytes mean end of file.
