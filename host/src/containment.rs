@@ -9,6 +9,7 @@ pub mod helper;
 pub mod host;
 mod message;
 mod prober;
+mod wrapped;
 
 pub use commands::{Command, CommandProfile, Commands, Ended, StartError};
 pub use helper::{Helper, Prepared};

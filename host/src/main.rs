@@ -17,7 +17,7 @@ fn main() -> ExitCode {
         Some("__compile") => mur::artifacts::compile::main(args),
         Some("__admit") => mur::roster::admit::main(),
         Some("__enclosure") => mur::containment::enclosure::main(),
-        Some("__enter") => mur::containment::enter::main(),
+        Some("__enter") => mur::containment::enter::main(args),
         _ => {
             mur::process::start::ignore_file_size_signal();
             mur::cli::main()

@@ -110,6 +110,9 @@ pub struct Spawned {
     /// For a backend that is a program: what goes before `mur __enter` and the command, which the host then starts with
     /// the profile's descriptors. The backend itself has started nothing.
     pub wrap: RVec<RVec<u8>>,
+    /// With [`Spawned::wrap`]: the request that the forked process hands to `enter`, with the profile's descriptors, before
+    /// it becomes the program. What `mur __enter` enters afterwards is the profile's own request.
+    pub outside: RVec<u8>,
 }
 
 /// Serves one containment class.

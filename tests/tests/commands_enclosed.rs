@@ -20,7 +20,45 @@ use mur_tests::{dist, mur_binary, wait_until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-const CLASSES: [Class; 3] = [Class::Advisory, Class::Scoped, Class::Sealed];
+/// A class and the library that serves it.
+#[derive(Clone, Copy, Debug)]
+struct Kind {
+    class: Class,
+    library: &'static str,
+}
+
+impl Kind {
+    /// Whether an installed program composes the root of each command and makes its process namespace.
+    fn is_program(self) -> bool {
+        self.library == BUBBLEWRAP.library
+    }
+}
+
+impl std::fmt::Display for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.library)
+    }
+}
+
+impl PartialEq<Class> for Kind {
+    fn eq(&self, class: &Class) -> bool {
+        self.class == *class
+    }
+}
+
+impl From<Class> for Kind {
+    fn from(class: Class) -> Self {
+        Self { class, library: class.as_str() }
+    }
+}
+
+const BUBBLEWRAP: Kind = Kind { class: Class::Sealed, library: "bubblewrap" };
+const CLASSES: [Kind; 4] = [
+    Kind { class: Class::Advisory, library: "advisory" },
+    Kind { class: Class::Scoped, library: "scoped" },
+    Kind { class: Class::Sealed, library: "sealed" },
+    BUBBLEWRAP,
+];
 const LIMITS: ProcessLimits =
     ProcessLimits { open_files: 100, file_size: 1 << 20, cpu_seconds: Some(60), address_space: Some(1 << 30) };
 const NO_SIGNAL: i32 = 0;
@@ -71,12 +109,13 @@ impl Place {
     }
 }
 
-fn open(class: Class, session: &str) -> Helper {
+fn open(class: impl Into<Kind>, session: &str) -> Helper {
     open_with(class, EnclosureRequest::new(session, ScopeLimits { memory: 256 << 20, pids: 60, cpu_percent: 200 }))
 }
 
-fn open_with(class: Class, request: EnclosureRequest) -> Helper {
-    let library = dist().join(format!("lib/mur/plugins/libmur_containment_{class}.so"));
+fn open_with(class: impl Into<Kind>, request: EnclosureRequest) -> Helper {
+    let Kind { class, library } = class.into();
+    let library = dist().join(format!("lib/mur/plugins/libmur_containment_{library}.so"));
     let library = OwnedFd::from(fs::File::open(&library).unwrap_or_else(|error| panic!("{library:?}: {error}")));
     let helper = Helper::with_program(mur_binary()).unwrap();
     helper.load(class, &library).unwrap();
@@ -188,7 +227,10 @@ fn a_command_is_held_as_its_class_says_seen_from_outside() {
         }
         assert_eq!((held["NoNewPrivs"].as_str(), held["Seccomp"].as_str()), ("1", "2"), "{class}");
         assert_eq!((held["SigIgn"].as_str(), held["SigBlk"].as_str()), ("0000000000000000", "0000000000000000"));
-        assert_eq!(held["NSpid"].split_whitespace().count(), status(own)["NSpid"].split_whitespace().count() + 1);
+        let depth = |pid: i32| status(pid)["NSpid"].split_whitespace().count();
+        // A program's process namespace lies in the session's.
+        let below = if class.is_program() { 2 } else { 1 };
+        assert_eq!(depth(pid), depth(own) + below, "{class}");
         for name in ["user", "net", "ipc", "pid", "mnt"] {
             assert_ne!(namespace(pid, name), namespace(own, name), "{class} {name}");
         }
@@ -214,7 +256,7 @@ fn a_command_is_held_as_its_class_says_seen_from_outside() {
         assert_ne!(fields[3], stat(own)[3]);
         assert_eq!(fields[4], "0", "no terminal");
         let server = server_of(pid);
-        assert_eq!(status(server)["NSpid"].split_whitespace().count(), status(own)["NSpid"].split_whitespace().count());
+        assert_eq!(depth(server), if class.is_program() { depth(pid) } else { depth(own) }, "{class}");
         assert_eq!((status(server)["CapEff"].as_str(), status(server)["Seccomp"].as_str()), ("0000000000000000", "2"));
         // Standard streams, the connection, the ruleset, and for each command a pid descriptor and its connection.
         assert!(proc::descriptors(server).len() <= 7, "{:?}", proc::descriptors(server));
@@ -232,7 +274,7 @@ fn a_command_is_held_as_its_class_says_seen_from_outside() {
 #[test]
 fn the_end_of_a_command_is_told_truly_and_its_group_is_reached_until_it_is_let_go() {
     let place = Place::new();
-    let helpers = CLASSES.map(|class| (Some(class), open(class, &format!("ends-{class}"))));
+    let helpers = CLASSES.map(|class| (Some(class.library), open(class, &format!("ends-{class}"))));
     let kinds = helpers.iter().map(|(class, helper)| (*class, Commands::within(helper)));
     for (class, commands) in kinds.chain([(None, Commands::unconfined())]) {
         let profile = commands.profile(place.request()).unwrap();
@@ -482,8 +524,9 @@ fn system_calls_outside_the_list_are_refused_and_nobody_outside_is_named() {
             }
             expect("unix", if unix_sockets { NO_SIGNAL } else { libc::EACCES });
             expect("netlink", libc::EACCES);
-            for name in ["inet", "parent"] {
-                expect(name, NO_SIGNAL);
+            expect("inet", NO_SIGNAL);
+            if !class.is_program() {
+                expect("parent", NO_SIGNAL);
             }
             assert!([0, libc::EINVAL].contains(&got["memfd-noexec"]), "{text}");
             for name in ["kill-mur", "kill-server"] {
@@ -509,7 +552,7 @@ fn whoever_is_killed_nothing_of_the_commands_is_left() {
             let script = "setsid sh -c 'exec >/dev/null 2>&1; sleep 1000' & sleep 1000 & echo ready; wait";
             let mut running = start(&profile, &shell(&place, script)).unwrap();
             running.line();
-            wait_until("the daemon is there", || members(&session).len() >= 5);
+            wait_until("the daemon is there", || members(&session).len() >= if class.is_program() { 7 } else { 5 });
             let pid = match victim {
                 "server" => server_of(running.command.pid()),
                 "enclosure" => helper.pidfd().pid(),
@@ -521,11 +564,19 @@ fn whoever_is_killed_nothing_of_the_commands_is_left() {
             kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
             let how = ended(&running.command);
             assert!(matches!(how, Ended::Lost(_) | Ended::Signalled(libc::SIGKILL)), "{class} {victim}: {how:?}");
+            if class.is_program() && victim == "server" {
+                // Each command has its own: what is left is ended with the session, and the next one is not harmed.
+                assert_eq!(said(&profile, &place, "echo ok").0, "ok\n");
+                helper.close();
+                assert_eq!(members(&session), Vec::<i32>::new(), "{class} {victim}");
+                continue;
+            }
             if victim != "init" {
                 wait_until("nothing is left", || members(&session).is_empty());
             }
             let refused = start(&profile, &shell(&place, "true")).err();
             match (victim, refused) {
+                ("init", Some(StartError::SetUp(why))) if class.is_program() => assert!(why.contains("bwrap"), "{why}"),
                 ("init", Some(StartError::SetUp(why))) => assert!(why.contains("namespace is gone"), "{why}"),
                 ("server" | "enclosure", Some(StartError::Gone(why))) => assert!(why.contains("enclosure"), "{why}"),
                 (_, other) => panic!("{class} {victim}: {other:?}"),
@@ -538,14 +589,21 @@ fn whoever_is_killed_nothing_of_the_commands_is_left() {
 
 #[test]
 fn a_step_that_fails_is_named_and_nothing_runs() {
+    for kind in [Class::Sealed.into(), BUBBLEWRAP] {
+        a_failed_step(kind);
+    }
+}
+
+fn a_failed_step(kind: Kind) {
     let place = Place::new();
-    let helper = open(Class::Sealed, "stale");
+    let helper = open(kind, "stale");
     let profile = helper.commands(place.request()).unwrap();
     // Another folder under the same name: not the one that was granted.
     fs::rename(&place.work, place.dir.path().join("moved")).unwrap();
     fs::create_dir(&place.work).unwrap();
     let Err(StartError::SetUp(why)) = start(&profile, &shell(&place, "true")) else { panic!("it ran") };
-    assert!(why.starts_with("sealed-root: opening what the root is made of: "), "{why}");
+    let step = if kind.is_program() { "sealed-root: " } else { "sealed-root: opening what the root is made of: " };
+    assert!(why.starts_with(step), "{why}");
     assert!(why.contains("ESTALE"), "{why}");
     let place = Place::new();
     let profile = helper.commands(place.request()).unwrap();

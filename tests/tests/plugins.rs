@@ -92,6 +92,7 @@ fn the_first_party_plugins_are_listed_as_trusted_and_conform() {
         "containment advisory",
         "containment scoped",
         "containment sealed",
+        "containment bubblewrap",
     ] {
         assert!(names.iter().any(|known| known == name), "{names:?}");
     }

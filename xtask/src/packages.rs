@@ -9,6 +9,7 @@ use crate::{Outcome, sh};
 
 /// Programs that the suites run, and the packages that bring them.
 const OF_THE_SUITES: &[(&str, &str)] = &[
+    ("bwrap", "bubblewrap"),
     ("curl", "curl"),
     ("git", "git"),
     ("mount", "mount"),

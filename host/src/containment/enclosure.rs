@@ -12,6 +12,7 @@ use std::time::Duration;
 use mur_plugin_api::{BackendObject, Class, CommandRequest, EnclosureObject, ErrorKind, PluginError, Profile};
 
 use super::delegation;
+use super::wrapped::Programs;
 use super::message::{Answer, Ask, DESCRIPTOR, NotSpawned, Report, receive, send};
 use crate::diagnostics::output;
 use crate::process::fds;
@@ -32,8 +33,13 @@ pub fn main() -> u8 {
 
 struct Helper {
     backends: BTreeMap<Class, BackendObject>,
+    /// The libraries, for those who load them where a program has composed a root.
+    libraries: BTreeMap<Class, OwnedFd>,
     enclosure: Option<EnclosureObject>,
+    /// The class of the enclosure.
+    class: Option<Class>,
     commands: Vec<Profile>,
+    programs: Programs,
 }
 
 fn serve() -> Result<(), String> {
@@ -43,7 +49,14 @@ fn serve() -> Result<(), String> {
     let socket = fds::adopt(DESCRIPTOR).map_err(|_| "descriptor 3 is not the connection to mur".to_owned())?;
     std::env::set_current_dir("/").map_err(|error| format!("cannot enter /: {error}"))?;
     let socket = UnixStream::from(socket);
-    let mut helper = Helper { backends: BTreeMap::new(), enclosure: None, commands: Vec::new() };
+    let mut helper = Helper {
+        backends: BTreeMap::new(),
+        libraries: BTreeMap::new(),
+        enclosure: None,
+        class: None,
+        commands: Vec::new(),
+        programs: Programs::default(),
+    };
     let mut lost = Ok(());
     loop {
         if helper.waits_for(&socket) == Waited::Lost {
@@ -64,6 +77,7 @@ fn serve() -> Result<(), String> {
             break;
         }
     }
+    helper.programs.end();
     let closed = match helper.enclosure.take() {
         Some(mut enclosure) => enclosure.close(CLOSING).map_err(|error| error.to_string()),
         None => Ok(()),
@@ -90,6 +104,7 @@ impl Helper {
             }
             Ask::Load(class) => {
                 let library = handed.into_iter().next().ok_or("a library was announced and did not come")?;
+                self.libraries.insert(class, library.try_clone().map_err(|error| error.to_string())?);
                 self.backends.insert(class, crate::plugins::load_backend(library)?);
                 done(Answer::Done)
             }
@@ -109,6 +124,7 @@ impl Helper {
                 let mut enclosure = backend.open(&request).map_err(|error| account(&error))?;
                 let report = enclosure.report().map_err(|error| account(&error))?;
                 self.enclosure = Some(enclosure);
+                self.class = Some(class);
                 done(Answer::Report(Box::new(Report::of(&mechanism, &report))))
             }
             Ask::Prepare(request) => {
@@ -139,6 +155,7 @@ impl Helper {
                 done(Answer::Usage(used.memory, used.cpu_nanos, used.pids))
             }
             Ask::Close(within) => {
+                self.programs.end();
                 let closed = self.enclosure()?.close(Duration::from_millis(within));
                 closed.map_err(|error| account(&error))?;
                 done(Answer::Done)
@@ -149,10 +166,14 @@ impl Helper {
     fn spawn(&mut self, number: u32, command: &CommandRequest, handed: &[OwnedFd]) -> Result<Answer, String> {
         let fds: Vec<i32> = handed.iter().map(AsRawFd::as_raw_fd).collect();
         let fds = <[i32; 4]>::try_from(fds).map_err(|_| "a command was announced and its descriptors did not come")?;
-        let command = encode(command)?;
+        let encoded = encode(command)?;
         let profile = self.commands.get(number as usize).cloned().ok_or("there is no such kind of command")?;
-        Ok(match self.enclosure()?.spawn(&profile, &command, fds) {
+        Ok(match self.enclosure()?.spawn(&profile, &encoded, fds) {
             Ok(spawned) if spawned.errno != 0 => Answer::NotSpawned(NotSpawned::Program(spawned.errno)),
+            Ok(spawned) if !spawned.wrap.is_empty() => {
+                let library = self.class.and_then(|class| self.libraries.get(&class)).ok_or("no library was loaded")?;
+                self.programs.start(library, &spawned, &profile, command, handed)
+            }
             Ok(spawned) if spawned.pid > 0 => Answer::Spawned(spawned.pid),
             Ok(_) => {
                 Answer::NotSpawned(NotSpawned::SetUp("the backend started nothing and did not say why".to_owned()))

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
 use mur_plugin_api::containment::ContainmentModuleRef;
-use mur_plugin_api::{BackendObject, EnclosureObject, ErrorKind, Kind, PluginError, elf};
+use mur_plugin_api::{BackendObject, EnclosureObject, ErrorKind, Kind, PluginError, Profile, elf};
 
 use super::library::{load_fd, module};
 
@@ -19,6 +19,21 @@ use super::library::{load_fd, module};
 pub fn enter_in_worker(library: BorrowedFd<'_>, request: &[u8], fds: &[RawFd]) -> Result<(), String> {
     let (module, about) = load(library)?;
     module.enter()(request.into(), fds.into()).into_result().map_err(|error| about.fault(&error))
+}
+
+/// The same in the first process of a root that a program composed; an error begins with the name of the step.
+pub fn enter_in_root(library: BorrowedFd<'_>, request: &[u8], fds: &[RawFd]) -> Result<(), String> {
+    let (module, about) = load(library)?;
+    module.enter()(request.into(), fds.into()).into_result().map_err(|error| match error.kind() {
+        ErrorKind::Panicked => about.fault(&error),
+        _ => error.message().replace('\n', " "),
+    })
+}
+
+/// Copies of a profile's descriptors.
+pub fn profile_copies(profile: &Profile) -> std::io::Result<Vec<OwnedFd>> {
+    // SAFETY: by the interface a profile's descriptors belong to whoever asked for it, and they are open while it is held.
+    profile.fds.iter().map(|fd| unsafe { BorrowedFd::borrow_raw(*fd) }.try_clone_to_owned()).collect()
 }
 
 /// In a session's enclosure: loads a library and makes its backend. The descriptor stays open, as a further library must

@@ -48,6 +48,19 @@ const PARENT_DEATH: CommandStep = Step {
     // The server is outside the namespace, where it has no number.
     run: |_| Ok(process::die_with(0)?),
 };
+const PARENT_DEATH_INSIDE: CommandStep = Step {
+    name: "parent-death signal",
+    effect: "it is killed when the process that waits for it ends",
+    run: |_| {
+        // SAFETY: no arguments.
+        let parent = unsafe { libc::getppid() };
+        // The first process of the namespace takes over what has lost its parent.
+        if parent == 1 {
+            return Err(io::Error::from_raw_os_error(libc::ESRCH).into());
+        }
+        Ok(process::die_with(parent)?)
+    },
+};
 const GROUP: CommandStep = Step {
     name: "process group",
     effect: "it leads a group of its own, which is signalled as one",
@@ -93,6 +106,9 @@ pub const ADVISORY_COMMAND: &[CommandStep] = &[PARENT_DEATH, GROUP, MEMORY, STRE
 
 /// What it does under `scoped` and `sealed`.
 pub const COMMAND: &[CommandStep] = &[PARENT_DEATH, GROUP, MEMORY, STREAMS, DESCRIPTORS, LANDLOCK, LIMITS];
+
+/// What it does where a program composed its root: its parent has entered the rest, for both.
+pub const INSIDE_COMMAND: &[CommandStep] = &[PARENT_DEATH_INSIDE, GROUP, STREAMS, DESCRIPTORS];
 
 /// The steps of a command in a class.
 pub fn of_command(tier: Tier) -> &'static [CommandStep] {

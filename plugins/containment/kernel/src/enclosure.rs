@@ -74,6 +74,11 @@ impl KernelEnclosure {
         Ok(made)
     }
 
+    /// Makes ready what commands enter whose root a program composes: an [`Entry`] as for a worker, with its descriptors.
+    pub fn prepare_wrapped(&self, request: &ProfileRequest) -> Result<(Entry, Vec<OwnedFd>), PluginError> {
+        self.inside()?.prepare_alone(self.tier, request)
+    }
+
     fn inside(&self) -> Result<&Inside, PluginError> {
         self.inside.as_ref().ok_or_else(|| PluginError::new(ErrorKind::Missing, "the enclosure is closed"))
     }
@@ -138,6 +143,16 @@ impl Inside {
         Ok(Profile { request: number.to_le_bytes().to_vec().into(), tmp_mapped, ..Profile::default() })
     }
 
+    /// Makes ready what a process enters that no server starts.
+    fn prepare_alone(&self, tier: Tier, request: &ProfileRequest) -> Result<(Entry, Vec<OwnedFd>), PluginError> {
+        let entry = self.entry(tier, request)?;
+        let ruleset = ruleset_of(tier, request)?;
+        let shared = self.scope.procs().into_iter().chain(self.namespaces.fds.iter().map(AsFd::as_fd));
+        let mut fds = shared.map(copy).collect::<Result<Vec<OwnedFd>, PluginError>>()?;
+        fds.extend(ruleset);
+        Ok((entry, fds))
+    }
+
     /// The part of a profile that workers and commands share; its ruleset is made apart.
     fn entry(&self, tier: Tier, request: &ProfileRequest) -> Result<Entry, PluginError> {
         let root = match tier {
@@ -198,13 +213,9 @@ impl Enclosure for KernelEnclosure {
         if request.process == ProcessKind::Command {
             return inside.prepare_commands(tier, &request);
         }
-        let entry = inside.entry(tier, &request)?;
-        let ruleset = ruleset_of(tier, &request)?;
+        let (entry, fds) = inside.prepare_alone(tier, &request)?;
         let bytes = serde_json::to_vec(&entry)
             .map_err(|error| PluginError::new(ErrorKind::Failed, format!("the profile: {error}")))?;
-        let shared = inside.scope.procs().into_iter().chain(inside.namespaces.fds.iter().map(AsFd::as_fd));
-        let mut fds = shared.map(copy).collect::<Result<Vec<OwnedFd>, PluginError>>()?;
-        fds.extend(ruleset);
         Ok(Profile {
             request: bytes.into(),
             fds: fds.into_iter().map(IntoRawFd::into_raw_fd).collect::<Vec<_>>().into(),

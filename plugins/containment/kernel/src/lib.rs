@@ -26,6 +26,7 @@ mod server;
 pub mod step;
 pub mod syscalls;
 pub mod watcher;
+pub mod wrapped;
 
 pub use children::Children;
 pub use enclosure::KernelEnclosure;

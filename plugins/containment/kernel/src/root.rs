@@ -23,16 +23,17 @@ use crate::namespaces::unshare;
 use crate::probe::in_a_child;
 use crate::step::{Done, Step, StepError, run};
 use mount::Tree;
+pub use proc::{MASKED, READ_ONLY};
 pub use tmp::{COVER, TmpPlan};
 
 /// Where the root is built: the first of these that is there.
 const BASES: [&str; 5] = ["/tmp", "/run", "/var/tmp", "/mnt", "/media"];
 
 /// Host folders that programs need, read only.
-pub(crate) const SYSTEM: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
+pub const SYSTEM: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
 
 /// Entries of the host's `/etc` that hold nothing about its accounts, read only.
-pub(crate) const ETC: [&str; 14] = [
+pub const ETC: [&str; 14] = [
     "ld.so.cache",
     "ld.so.conf",
     "ld.so.conf.d",
@@ -240,6 +241,18 @@ pub(crate) fn compose_from_outside(on: &mut Entering<'static>) -> Result<Done, S
     Ok(Done::Enforced)
 }
 
+/// Whether every folder of the plan, as a program has attached it, is the one that was granted.
+pub(crate) fn verify(on: &mut Entering<'static>) -> Result<Done, StepError> {
+    for bind in on.entry.root.iter().flat_map(|plan| &plan.binds) {
+        let at = |error: io::Error| StepError::new(bind.source.display().to_string(), error);
+        let meta = fs::metadata(&bind.target).map_err(at)?;
+        if (meta.dev(), meta.ino()) != bind.identity {
+            return Err(at(io::Error::from_raw_os_error(libc::ESTALE)));
+        }
+    }
+    Ok(Done::Enforced)
+}
+
 fn base() -> io::Result<&'static Path> {
     let found = BASES.iter().map(Path::new).find(|path| path.is_dir());
     found.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOENT))
@@ -300,22 +313,27 @@ fn place_for(target: &Path, directory: bool) -> io::Result<()> {
 
 /// `/etc/passwd` and `/etc/group` with the one account of this process.
 fn accounts(on: &mut Entering<'_>) -> Result<Done, StepError> {
-    // SAFETY: no arguments.
-    let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
-    let home = on.entry.root.as_ref().and_then(|plan| plan.home.as_deref()).unwrap_or(Path::new("/"));
-    let home = home.to_str().filter(|home| !home.contains([':', '\n']));
-    let home = home.ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
+    let (passwd, group) = accounts_of(on.entry.root.as_ref())?;
     let etc = base()?.join("etc");
     fs::create_dir_all(&etc)?;
-    let (passwd, group) = if uid == 0 {
+    fs::write(etc.join("passwd"), passwd)?;
+    fs::write(etc.join("group"), group)?;
+    Ok(Done::Enforced)
+}
+
+/// The text of both files.
+pub fn accounts_of(plan: Option<&RootPlan>) -> io::Result<(String, String)> {
+    // SAFETY: no arguments.
+    let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
+    let home = plan.and_then(|plan| plan.home.as_deref()).unwrap_or(Path::new("/"));
+    let home = home.to_str().filter(|home| !home.contains([':', '\n']));
+    let home = home.ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
+    Ok(if uid == 0 {
         (format!("root:x:0:{gid}:root:{home}:/bin/sh\n"), format!("root:x:{gid}:\n"))
     } else {
         (
             format!("root:x:0:0:root:/root:/bin/sh\ncapsule:x:{uid}:{gid}:Murmur capsule:{home}:/bin/sh\n"),
             format!("root:x:0:\ncapsule:x:{gid}:\n"),
         )
-    };
-    fs::write(etc.join("passwd"), passwd)?;
-    fs::write(etc.join("group"), group)?;
-    Ok(Done::Enforced)
+    })
 }

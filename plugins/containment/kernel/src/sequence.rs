@@ -192,6 +192,39 @@ pub const SEALED_SERVER: &[EnterStep] = &[
     COMMAND_FILTER,
 ];
 
+const MEMORY: EnterStep = Step {
+    name: "out-of-memory preference",
+    effect: "when the session's memory is used up, commands are killed before workers",
+    run: |_| Ok(process::prefer_when_out_of_memory()),
+};
+const GRANTED: EnterStep = Step {
+    name: "sealed-root",
+    effect: "each folder in the root is the one that was granted",
+    run: root::verify,
+};
+const COMMAND_LIMITS: EnterStep = Step {
+    name: "resource limits",
+    effect: "open files, file size, processor time, memory and core dumps are limited",
+    run: |on| Ok(process::limit_all(&on.entry.limits)?),
+};
+
+/// What a process enters before it becomes a program that composes the root of one command.
+pub const OUTSIDE_PROGRAM: &[EnterStep] = &[SESSION, MEMORY, SCOPE, USER, NETWORK, IPC, PID];
+
+/// What the first process inside that program's root enters; the command itself is its child.
+pub const INSIDE_PROGRAM: &[EnterStep] = &[
+    SESSION,
+    GRANTED,
+    ACCOUNTS,
+    DESCRIPTORS,
+    CAPABILITIES,
+    NO_NEW_PRIVILEGES,
+    LANDLOCK,
+    NOT_DUMPABLE,
+    COMMAND_LIMITS,
+    COMMAND_FILTER,
+];
+
 /// The sequence of a class's server of commands.
 pub(crate) fn of_server(tier: Tier) -> &'static [EnterStep] {
     match tier {

@@ -87,22 +87,9 @@ impl Server {
     }
 
     fn answer(&self) -> Answer {
-        let received = self.socket.as_ref().map(pass::receive);
-        let Some(Ok(Some((bytes, _)))) = received else { return Answer::Gone };
-        let Some(([kind, number @ ..], step)) = bytes.split_first_chunk::<5>() else { return Answer::Gone };
-        let number = i32::from_ne_bytes(*number);
-        match kind {
-            0 => Answer::Started(number),
-            1 => Answer::Program(number),
-            _ if number == 0 => {
-                let text = String::from_utf8_lossy(step);
-                let (step, why) = text.split_once('\n').unwrap_or((&text, "it failed"));
-                Answer::Step(StepError::new(step, io::Error::other(why.to_owned())))
-            }
-            _ => {
-                let step = String::from_utf8_lossy(step).lines().next().unwrap_or_default().to_owned();
-                Answer::Step(StepError::new(step, io::Error::from_raw_os_error(number)))
-            }
+        match self.socket.as_ref().map(pass::receive) {
+            Some(Ok(Some((bytes, _)))) => read_answer(&bytes),
+            _ => Answer::Gone,
         }
     }
 }
@@ -119,7 +106,25 @@ impl Drop for Server {
     }
 }
 
-fn answered(answer: &Answer) -> Vec<u8> {
+pub(crate) fn read_answer(bytes: &[u8]) -> Answer {
+    let Some(([kind, number @ ..], step)) = bytes.split_first_chunk::<5>() else { return Answer::Gone };
+    let number = i32::from_ne_bytes(*number);
+    match kind {
+        0 => Answer::Started(number),
+        1 => Answer::Program(number),
+        _ => {
+            let text = String::from_utf8_lossy(step);
+            let (step, why) = text.split_once('\n').unwrap_or((&text, "it failed"));
+            let error = match number {
+                0 => io::Error::other(why.to_owned()),
+                number => io::Error::from_raw_os_error(number),
+            };
+            Answer::Step(StepError::new(step, error))
+        }
+    }
+}
+
+pub(crate) fn answered(answer: &Answer) -> Vec<u8> {
     let (kind, number, text) = match answer {
         Answer::Started(pid) => (0, *pid, String::new()),
         Answer::Program(number) => (1, *number, String::new()),

@@ -12,10 +12,10 @@ use crate::step::{Done, StepError};
 const OPTIONS: [&str; 3] = ["hidepid=2", "hidepid=invisible", ""];
 
 /// What changes the kernel for everybody: read only.
-const READ_ONLY: [&str; 5] = ["sys", "sysrq-trigger", "irq", "bus", "fs"];
+pub const READ_ONLY: [&str; 5] = ["sys", "sysrq-trigger", "irq", "bus", "fs"];
 
 /// What tells of everybody: covered.
-const MASKED: [&str; 8] =
+pub const MASKED: [&str; 8] =
     ["kcore", "kmsg", "keys", "key-users", "latency_stats", "timer_list", "sched_debug", "kallsyms"];
 
 pub(super) fn make(base: &Path) -> Result<Done, StepError> {
