@@ -40,9 +40,7 @@ pub use mur_plugin_api::conformance::Check;
 pub use publishers::Publisher;
 pub use registry::{Listed, Registry};
 pub use sign::sign;
-pub use worker::{
-    enter_in_root, enter_in_worker, load_backend, network_sockets, prepare_profile, profile_copies,
-};
+pub use worker::{enter_in_root, enter_in_worker, load_backend, network_sockets, prepare_profile, profile_copies};
 
 /// What the global configuration says about plugins (`plugins:` of `~/.murmur/config.yaml`; a project's is ignored).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -12,8 +12,8 @@ use std::time::Duration;
 use mur_plugin_api::{BackendObject, Class, CommandRequest, EnclosureObject, ErrorKind, PluginError, Profile};
 
 use super::delegation;
-use super::wrapped::Programs;
 use super::message::{Answer, Ask, DESCRIPTOR, NotSpawned, Report, receive, send};
+use super::wrapped::Programs;
 use crate::diagnostics::output;
 use crate::process::fds;
 

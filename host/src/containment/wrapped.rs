@@ -38,7 +38,8 @@ impl Programs {
         handed: &[OwnedFd],
     ) -> Answer {
         self.0.retain(|program| !program.has_ended());
-        let program = || spawned.wrap.first().map(|word| String::from_utf8_lossy(word).into_owned()).unwrap_or_default();
+        let program =
+            || spawned.wrap.first().map(|word| String::from_utf8_lossy(word).into_owned()).unwrap_or_default();
         let started = Starting::new(library, spawned, profile)
             .and_then(|starting| starting.tell(library, profile, command, handed));
         match started {
@@ -89,7 +90,7 @@ impl Starting {
         let (says, output) = fds::pipe()?;
         let mur = OwnedFd::from(File::open("/proc/self/exe")?);
         let prefix = spawned.wrap.iter().map(|word| word.to_vec()).collect();
-        let enter = || plugins::enter_in_worker(library.as_fd(), &spawned.outside, &profile.fds);
+        let enter = || plugins::enter_in_root(library.as_fd(), &spawned.outside, &profile.fds);
         let program = Program::start(&words_of(prefix, &[]), enter, mur, theirs, output)?;
         Ok(Self { program, connection: ours.into(), says })
     }

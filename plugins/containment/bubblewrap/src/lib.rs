@@ -12,8 +12,8 @@ use mur_containment_kernel::enclosure::{self, unreadable};
 use mur_containment_kernel::wrapped::{Side, given, text};
 use mur_containment_kernel::{KernelEnclosure, Tier, probe};
 use mur_plugin_api::{
-    About, BackendInfo, ContainmentBackend, Enclosure, EnclosureBounds, ErrorKind, HostReport, PluginError, ProcessKind,
-    Profile, ProfileRequest, Shortfall, Spawned, Usage, export_plugin,
+    About, BackendInfo, ContainmentBackend, Enclosure, EnclosureBounds, ErrorKind, HostReport, PluginError,
+    ProcessKind, Profile, ProfileRequest, Shortfall, Spawned, Usage, export_plugin,
 };
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -61,7 +61,10 @@ impl ContainmentBackend for Bubblewrap {
 
     fn open(&self, request: &[u8]) -> Result<Wrapping, PluginError> {
         let program = installed().ok_or_else(|| {
-            PluginError::new(ErrorKind::Failed, "executing bwrap failed: it is not installed; apt-get install bubblewrap")
+            PluginError::new(
+                ErrorKind::Failed,
+                "executing bwrap failed: it is not installed; apt-get install bubblewrap",
+            )
         })?;
         let kernel = KernelEnclosure::open(Tier::Sealed, request)?;
         trial::of(&kernel, &program)
@@ -84,8 +87,9 @@ fn shortfall(program: Option<PathBuf>) -> Option<Shortfall> {
             blocker: "bubblewrap_missing".into(),
             step: "executing bwrap".into(),
             errno: 2,
-            cause: "The backend of class sealed that the configuration names drives bubblewrap, which is not installed."
-                .into(),
+            cause:
+                "The backend of class sealed that the configuration names drives bubblewrap, which is not installed."
+                    .into(),
             remedy: "install it: apt-get install bubblewrap".into(),
         });
     };

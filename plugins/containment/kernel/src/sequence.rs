@@ -197,19 +197,17 @@ const MEMORY: EnterStep = Step {
     effect: "when the session's memory is used up, commands are killed before workers",
     run: |_| Ok(process::prefer_when_out_of_memory()),
 };
-const GRANTED: EnterStep = Step {
-    name: "sealed-root",
-    effect: "each folder in the root is the one that was granted",
-    run: root::verify,
-};
+const GRANTED: EnterStep =
+    Step { name: "sealed-root", effect: "each folder in the root is the one that was granted", run: root::verify };
 const COMMAND_LIMITS: EnterStep = Step {
     name: "resource limits",
     effect: "open files, file size, processor time, memory and core dumps are limited",
     run: |on| Ok(process::limit_all(&on.entry.limits)?),
 };
 
-/// What a process enters before it becomes a program that composes the root of one command.
-pub const OUTSIDE_PROGRAM: &[EnterStep] = &[SESSION, MEMORY, SCOPE, USER, NETWORK, IPC, PID];
+/// What a process enters before it becomes a program that composes the root of one command. It stays outside the session's
+/// process namespace: such a program looks for its own child by its number below the host's `/proc`.
+pub const OUTSIDE_PROGRAM: &[EnterStep] = &[SESSION, MEMORY, SCOPE, USER, NETWORK, IPC];
 
 /// What the first process inside that program's root enters; the command itself is its child.
 pub const INSIDE_PROGRAM: &[EnterStep] = &[

@@ -29,6 +29,9 @@ pub const EXECUTABLE: RawFd = 4;
 /// Descriptors that a prefix names are at or above this number.
 pub const NAMED: RawFd = 10;
 
+/// Where descriptors wait for their numbers; far above what this process has open.
+const ASIDE: RawFd = 500;
+
 /// How long what is inside one program has to end once it was killed.
 const ENDING: Duration = Duration::from_secs(2);
 
@@ -86,13 +89,15 @@ impl Program {
         let pid = process::fork()?;
         if pid == 0 {
             let why = match enter() {
-                Ok(()) => match become_program(&words, &[null, says.try_clone()?, says.try_clone()?, connection, executable]) {
-                    Err(error) => format!("executing the program failed: {error}"),
-                    Ok(never) => match never {},
-                },
+                Ok(()) => {
+                    let error = become_program(&words, [&null, &says, &says, &connection, &executable]);
+                    format!("executing the program failed with {error}")
+                }
                 Err(why) => why,
             };
-            let _ = nix::unistd::write(&says, why.as_bytes());
+            if !refuse_in_words(&connection, &why) {
+                let _ = nix::unistd::write(&says, why.as_bytes());
+            }
             process::leave(125);
         }
         Ok(Self { pid, first: None })
@@ -128,8 +133,25 @@ impl Program {
         process::kill(self.pid);
     }
 
+    /// Waits until there is something to read, or the program has ended without it.
+    fn speaks(&self, connection: &OwnedFd) -> bool {
+        let Ok(own) = pidfd(self.pid) else { return true };
+        let wait = |fd: &OwnedFd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        loop {
+            let mut waits = [wait(connection), wait(&own)];
+            // SAFETY: two valid structures.
+            if unsafe { libc::poll(waits.as_mut_ptr(), 2, -1) } > 0 {
+                return waits[0].revents != 0;
+            }
+        }
+    }
+
     /// Waits until the command runs: its number. Otherwise nothing of it is left.
     pub fn started(&mut self, connection: &OwnedFd) -> Outcome {
+        // What is half made inside may hold the connection after the program's own end.
+        if !self.speaks(connection) {
+            return Outcome::Silent;
+        }
         match pass::receive(connection) {
             Ok(Some((bytes, _))) if bytes.first() == Some(&3) => {
                 Outcome::Step(String::from_utf8_lossy(bytes.get(5..).unwrap_or_default()).into_owned())
@@ -167,22 +189,25 @@ fn number_of(pidfd: &OwnedFd) -> Option<i32> {
     text.lines().find_map(|line| line.strip_prefix("Pid:"))?.trim().parse().ok().filter(|number| *number > 0)
 }
 
-fn become_program(words: &[CString], fds: &[OwnedFd; 5]) -> io::Result<std::convert::Infallible> {
-    // Out of the way of the numbers they get.
-    let mut high = Vec::new();
-    for fd in fds {
-        // SAFETY: plain integers.
-        high.push(check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 64) })?);
+/// Returns only why not.
+fn become_program(words: &[CString], fds: [&OwnedFd; 5]) -> io::Error {
+    // Out of the way of the numbers they get, and of those that the arguments name.
+    for (number, fd) in (0..).zip(fds) {
+        // SAFETY: plain integers; the copy is above every number of a descriptor that is named.
+        if unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, ASIDE + number) } != ASIDE + number {
+            return io::Error::from_raw_os_error(libc::EMFILE);
+        }
     }
-    for (number, fd) in (0..).zip(high) {
+    for number in 0..5 {
         // SAFETY: plain integers; whatever had the number belongs to a process that ends with this exec.
-        check(unsafe { libc::dup2(i32::try_from(fd).unwrap_or(-1), number) })?;
+        if unsafe { libc::dup2(ASIDE + number, number) } < 0 {
+            return io::Error::last_os_error();
+        }
     }
     let pointers: Vec<_> = words.iter().map(|word| word.as_ptr()).chain([std::ptr::null()]).collect();
-    let program = words.first().ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
     // SAFETY: terminated strings and arrays that end with a null pointer, all of which outlive the call.
-    unsafe { libc::execve(program.as_ptr(), pointers.as_ptr(), [std::ptr::null()].as_ptr()) };
-    Err(io::Error::last_os_error())
+    unsafe { libc::execve(pointers[0], pointers.as_ptr(), [std::ptr::null()].as_ptr()) };
+    io::Error::last_os_error()
 }
 
 /// Says over the connection why nothing was started.
@@ -191,9 +216,9 @@ pub fn refuse(connection: &OwnedFd, step: &str, why: &str) {
     let _ = pass::send(connection, &answered(&Answer::Step(error)), &[]);
 }
 
-/// The same, where the words name the step already.
-pub fn refuse_in_words(connection: &OwnedFd, why: &str) {
-    let _ = pass::send(connection, &[&[3][..], &0_i32.to_ne_bytes(), why.as_bytes()].concat(), &[]);
+/// The same, where the words name the step already. Whether it could be said.
+pub fn refuse_in_words(connection: &OwnedFd, why: &str) -> bool {
+    pass::send(connection, &[&[3][..], &0_i32.to_ne_bytes(), why.as_bytes()].concat(), &[]).is_ok()
 }
 
 /// In the first process inside, which has entered the profile: starts the command, and ends when nothing is left. `stdio`
