@@ -4,7 +4,8 @@
 use std::fs;
 
 use mur_tests::live::formation::{slow_worker, worker};
-use mur_tests::live::member::{FORMATION, SPAWNER, Unread};
+use mur_tests::live::member::{FORMATION, SPAWNER};
+use mur_tests::live::stops::HeldThread;
 use mur_tests::live::{Gate, Home, Member, Output, proc, run, trace};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -44,20 +45,18 @@ fn assert_ended(home: &Home, status: &str, formation_ended: bool) {
     assert!(home.running().is_empty(), "its running record is gone");
 }
 
-/// A member at work that has begun to end, held up before its wind-down goes on: nobody reads what it says.
-fn held_up(home: &Home, capsule: &mur_tests::live::Capsule, flags: &[&str]) -> (Member, Unread) {
-    let (member, unread) = Member::start_unread(home, capsule, flags);
+/// A member at work whose loop is held up before its wind-down goes on; whoever watches for its end is not.
+fn held_up(home: &Home, capsule: &mur_tests::live::Capsule, flags: &[&str]) -> (Member, HeldThread) {
+    let member = Member::start(home, capsule, flags);
     member.busy(home);
-    unread.fill();
-    (member, unread)
+    let held = HeldThread::first_of(member.process.pid());
+    (member, held)
 }
 
 /// Lets a held-up member go on, and returns its end and what it said.
-fn let_go(member: Member, unread: Unread) -> Output {
-    let said = unread.drain();
-    let mut output = member.process.finish();
-    output.stderr = said;
-    output
+fn let_go(member: Member, held: HeldThread) -> Output {
+    held.let_go();
+    member.process.finish()
 }
 
 #[test]
@@ -93,11 +92,11 @@ fn a_member_whose_lifeline_closes_while_it_works_exits_zero_and_its_task_is_canc
 #[test]
 fn a_sigterm_after_the_lifeline_closed_changes_nothing() {
     let (home, capsule) = installed(slow_worker(FOR_EVER));
-    let (mut member, unread) = held_up(&home, &capsule, &[]);
+    let (mut member, held) = held_up(&home, &capsule, &[]);
     member.close_lifeline();
     Member::recorded(&home, "formation_ended");
     member.terminate();
-    let output = let_go(member, unread).expect(0);
+    let output = let_go(member, held).expect(0);
     assert_ended(&home, "formation_ended", true);
     assert!(!output.stderr.contains("SIGTERM received") && !output.stderr.contains("error["), "{}", output.stderr);
 }
@@ -105,10 +104,10 @@ fn a_sigterm_after_the_lifeline_closed_changes_nothing() {
 #[test]
 fn a_lifeline_that_closes_after_a_sigterm_changes_nothing() {
     let (home, capsule) = installed(slow_worker(FOR_EVER));
-    let (mut member, unread) = held_up(&home, &capsule, &[]);
+    let (mut member, held) = held_up(&home, &capsule, &[]);
     member.terminate();
     member.close_lifeline();
-    let output = let_go(member, unread).expect(1);
+    let output = let_go(member, held).expect(1);
     assert_ended(&home, "canceled", false);
     assert!(output.stderr.contains("error[E-RUN-040]"), "{}", output.stderr);
     assert!(!output.stderr.contains("lifeline closed"), "{}", output.stderr);
@@ -118,7 +117,7 @@ fn a_lifeline_that_closes_after_a_sigterm_changes_nothing() {
 fn a_second_sigterm_ends_a_member_at_once_with_143() {
     for lifeline_first in [false, true] {
         let (home, capsule) = installed(slow_worker(FOR_EVER));
-        let (mut member, _unread) = held_up(&home, &capsule, &[]);
+        let (mut member, _held) = held_up(&home, &capsule, &[]);
         if lifeline_first {
             member.close_lifeline();
             Member::recorded(&home, "formation_ended");
@@ -137,7 +136,7 @@ fn a_second_sigterm_ends_a_member_at_once_with_143() {
 #[test]
 fn twenty_seconds_after_its_lifeline_closed_a_member_is_ended_wherever_its_teardown_is() {
     let (home, capsule) = installed(slow_worker(FOR_EVER));
-    let (mut member, _unread) = held_up(&home, &capsule, &[]);
+    let (mut member, _held) = held_up(&home, &capsule, &[]);
     let others = proc::descendants(member.process.pid());
     member.close_lifeline();
     let output = member.process.finish().expect(143);
@@ -155,7 +154,7 @@ fn twenty_seconds_after_its_lifeline_closed_a_member_is_ended_wherever_its_teard
 #[test]
 fn twenty_seconds_after_a_sigterm_a_member_is_ended_too() {
     let (home, capsule) = installed(slow_worker(FOR_EVER));
-    let (member, _unread) = held_up(&home, &capsule, &[]);
+    let (member, _held) = held_up(&home, &capsule, &[]);
     member.terminate();
     member.process.finish().expect(143);
     let records = records(&home);
@@ -166,10 +165,10 @@ fn twenty_seconds_after_a_sigterm_a_member_is_ended_too() {
 #[test]
 fn a_lifeline_that_closes_a_moment_after_the_deadline_ends_deadline_reached() {
     let (home, capsule) = installed(slow_worker(FOR_EVER));
-    let (mut member, unread) = held_up(&home, &capsule, &["--deadline", "20"]);
+    let (mut member, held) = held_up(&home, &capsule, &["--deadline", "20"]);
     Member::recorded(&home, "deadline_reached");
     member.close_lifeline();
-    let output = let_go(member, unread).expect(1);
+    let output = let_go(member, held).expect(1);
     assert_ended(&home, "deadline_reached", false);
     assert!(output.stderr.contains("error[E-RUN-053]") && !output.stderr.contains("E-RUN-040"), "{}", output.stderr);
 }

@@ -1,6 +1,7 @@
 //! Shell commands of a session, from outside: what they are given, what they return, what is recorded, under every class.
 
 use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
 use mur_tests::commands::{CLASSES, HELD, caller, launch, line, ran, run};
 use mur_tests::{Agent, World};
@@ -301,5 +302,33 @@ fn a_launch_says_what_holds_its_commands() {
         assert!(ran.text(0).contains("Stdout:\nhi\n"), "{class}: {}", ran.text(0));
         assert!(ran.done.stderr.contains(code), "{class}: {}", ran.done.stderr);
         assert_eq!(ran.done.stderr.contains("W-SEC-003"), class == "unconfined", "{}", ran.done.stderr);
+    }
+}
+
+#[test]
+fn a_command_changes_no_mode_or_time_of_what_it_was_not_granted_and_leaves_no_set_id_file() {
+    for class in HELD {
+        let world = World::new();
+        // Not below /tmp, which is the session's own.
+        let outside = tempfile::TempDir::new_in("/var/tmp").unwrap();
+        let file = outside.path().join("file");
+        fs::write(&file, "x").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+        let seen = |path: &std::path::Path| {
+            let is = fs::metadata(path).unwrap();
+            (is.mode(), is.mtime(), is.uid())
+        };
+        let before = (seen(&file), seen(std::path::Path::new("/dev/full")));
+        let text = format!(
+            "for what in 'chmod 666 {0}' 'touch -m -d 2001-01-01 {0}' 'chown 1 {0}' 'chmod 600 /dev/full' 'chmod 4755 own' \
+             'chmod 2755 own' 'chmod 750 own' 'touch -m -d 2001-01-01 own'; do : >> own; $what 2> said; echo \"$?\"; done; \
+             echo x > /dev/null; echo \"$?\"",
+            file.display()
+        );
+        let agent = caller("agent", &["sh", "chmod", "chown", "touch"], &[("sh", line(&text))]);
+        let ran = run(&world, &agent, class);
+        assert!(ran.text(0).contains("1\n1\n1\n1\n1\n1\n0\n0\n0\n"), "{class}: {}", ran.text(0));
+        assert_eq!(before, (seen(&file), seen(std::path::Path::new("/dev/full"))), "{class}");
+        assert_eq!(seen(&ran.work.join("own")).0 & 0o7777, 0o750, "{class}");
     }
 }

@@ -127,12 +127,16 @@ fn a_command_can_be_asked_about_and_waited_for() {
         let rules = json!([{"turns": [
             [sh(HELD)],
             [ask("status")],
-            [sh("touch() { : > $1; }; touch go"), {"call": "background-command", "input": {
+            [{"call": "background-command", "input": {
                 "operation": "wait", "work_id": "{{results.0.text | find \"wrk_[0-9a-f]{32}\"}}", "wait_secs": 60,
             }}],
             [{"say": "{{results | quote}}"}],
         ]}]);
         let session = launch(&world, &served(agent(rules)), class).args(["--task", "go"]).start();
+        wait_until("it was asked about", || {
+            world.traces().first().is_some_and(|trace| !trace.all("background_command").is_empty())
+        });
+        fs::write(work(&world).join("go"), "").unwrap();
         wait_until("the task has ended", || ended_tasks(&world) == 1);
         session.signal(SIGTERM);
         assert_eq!(session.wait().code(), Some(0), "{class}");
@@ -145,7 +149,7 @@ fn a_command_can_be_asked_about_and_waited_for() {
         );
         assert!(asked[1]["waited_ms"].is_u64());
         let results: Value = serde_json::from_str(&trace.result().unwrap()).unwrap();
-        let waited = results[1]["text"].as_str().unwrap();
+        let waited = results[0]["text"].as_str().unwrap();
         for line in ["state: exited", "exit_code: 4", "status: failed", "output_bytes: 9", "output_shown: all"] {
             assert!(waited.lines().any(|found| found == line), "{line}: {waited}");
         }

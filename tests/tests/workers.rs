@@ -347,7 +347,7 @@ fn a_driver_worker_lost_during_its_call_is_named_with_it() {
     let world = World::new();
     let script = json!({"rules": [{"turns": [[{"http": format!("{}/x", silent.url())}, {"say": "late"}]]}]});
     let agent = Agent::scripted("agent", script).network(&["127.0.0.1"]);
-    let ends = [(Signal::SIGKILL, KILLED), (Signal::SIGTERM, "signal 15"), (Signal::SIGSEGV, "signal 11")];
+    let ends = [(Signal::SIGKILL, KILLED), (Signal::SIGTERM, "signal 15"), (Signal::SIGABRT, "signal 6")];
     for (before, (signal, how)) in ends.into_iter().enumerate() {
         let (running, records) = start(&world, &agent, &["--task", "go"]);
         wait_until("the driver asks", || silent.seen().len() > before);

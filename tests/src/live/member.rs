@@ -8,7 +8,7 @@ use std::io::Read as _;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::{Signal, kill};
@@ -47,13 +47,6 @@ impl Member {
     /// Starts a member's delegated child: it carries the formation's id and holds its spawner's lifeline instead.
     pub fn start_delegated(home: &Home, capsule: &Capsule, flags: &[&str]) -> Self {
         Self::of(home, capsule, flags, OF_SPAWNER, Running::start)
-    }
-
-    /// The same, with a stderr nobody reads until [`Unread::drain`].
-    pub fn start_unread(home: &Home, capsule: &Capsule, flags: &[&str]) -> (Self, Unread) {
-        let (unread, write) = Unread::pipe();
-        let start = |command| Running::start_with(command, Stdio::from(write));
-        (Self::of(home, capsule, flags, OF_FORMATION, start), unread)
     }
 
     fn of(

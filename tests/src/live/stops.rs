@@ -163,6 +163,26 @@ impl Drop for Traced {
     }
 }
 
+/// One thread of a process, held where it is while the others run.
+pub struct HeldThread(i32);
+
+impl HeldThread {
+    /// Holds a process's first thread. It is let go by [`HeldThread::let_go`], its process's end or that of the calling
+    /// thread.
+    #[track_caller]
+    pub fn first_of(pid: i32) -> Self {
+        request(libc::PTRACE_SEIZE, pid, 0, 0).expect("it is traced");
+        request(libc::PTRACE_INTERRUPT, pid, 0, 0).expect("it is interrupted");
+        assert!(!matches!(wait(pid), Stop::Gone), "it is stopped");
+        Self(pid)
+    }
+
+    /// Lets it run on.
+    pub fn let_go(self) {
+        let _ = request(libc::PTRACE_DETACH, self.0, 0, 0);
+    }
+}
+
 /// A child that has not run yet.
 pub struct Newborn(i32);
 

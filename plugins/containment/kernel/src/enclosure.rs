@@ -134,7 +134,7 @@ impl Inside {
         let mut entry = self.entry(tier, request)?;
         let ruleset = ruleset_of(tier, request)?;
         if let (Some(tmp), true) = (&request.tmp, tier != Tier::Sealed && probe::private_tmp(&self.namespaces)) {
-            let plan = TmpPlan::new(&request.grants, tmp, request.home.as_deref());
+            let plan = TmpPlan::new(&request.grants, tmp, request.home.as_deref(), tier == Tier::Scoped);
             entry.tmp = plan.map_err(|error| failed(&error.within("private /tmp")))?;
         }
         let tmp_mapped = request.tmp.is_some() && (entry.root.is_some() || entry.tmp.is_some());

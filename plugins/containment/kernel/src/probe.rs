@@ -159,7 +159,7 @@ pub(crate) fn private_tmp(namespaces: &Namespaces) -> bool {
             cpu_seconds: None,
             address_space: None,
         });
-        entry.tmp = TmpPlan::new(&[], std::path::Path::new("/usr"), None)?;
+        entry.tmp = TmpPlan::new(&[], std::path::Path::new("/usr"), None, true)?;
         let entry: &'static Entry = Box::leak(Box::new(entry));
         let entering = Entering::new(entry, &[]);
         let mut entering = entering.ok_or_else(|| StepError::new("the plan", nix::errno::Errno::EINVAL))?;

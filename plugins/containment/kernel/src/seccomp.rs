@@ -41,6 +41,43 @@ const CLONE_NEW_NAMESPACES: u32 = (libc::CLONE_NEWNS
 
 const MFD_NOEXEC_SEAL: u32 = 8;
 
+/// Set-user-ID and set-group-ID.
+const SET_ID: u32 = 0o6000;
+
+/// Calls that give a file a mode, and which of their arguments it is. 452 is `fchmodat2`.
+const MODES: &[(i64, u8)] = &[
+    (libc::SYS_fchmod, 1),
+    (libc::SYS_fchmodat, 2),
+    (452, 2),
+    (libc::SYS_openat, 3),
+    (libc::SYS_mknodat, 2),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_chmod, 1),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_open, 2),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_creat, 1),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_mknod, 1),
+];
+
+/// What Landlock does not look at: owner, mode and extended attributes of a path. No worker's file system interface has them.
+const ATTRIBUTES: &[i64] = &[
+    libc::SYS_fchmodat,
+    452,
+    libc::SYS_fchownat,
+    libc::SYS_setxattr,
+    libc::SYS_lsetxattr,
+    libc::SYS_removexattr,
+    libc::SYS_lremovexattr,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_chmod,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_chown,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_lchown,
+];
+
 const REFUSED: Answer = Answer::Errno(libc::EPERM);
 
 /// Loads a filter for the calling thread and what it starts. Needs no_new_privs.
@@ -68,8 +105,14 @@ fn table(filter: Filter) -> Vec<(i64, Answer)> {
 
 fn common(filter: Filter) -> Vec<(i64, Answer)> {
     let mut table = allowed(syscalls::COMMON);
+    // No file is left that gives whoever runs it another's rights.
+    for (call, argument) in MODES {
+        table.retain(|(known, _)| known != call);
+        let (any, none) = (Box::new(REFUSED), Box::new(Answer::Allow));
+        table.push((*call, Answer::ByBits { argument: *argument, bits: SET_ID, any, none }));
+    }
     if filter == Filter::Worker {
-        table.retain(|(call, _)| ![libc::SYS_execve, libc::SYS_execveat].contains(call));
+        table.retain(|(call, _)| ![libc::SYS_execve, libc::SYS_execveat].contains(call) && !ATTRIBUTES.contains(call));
     } else {
         table.extend(allowed(syscalls::LANDLOCK));
         let sealed = Answer::ByBits {

@@ -263,21 +263,25 @@ fn held_by(tier: Tier, column: usize) {
 
 #[test]
 fn a_worker_under_advisory_is_refused_what_the_class_holds() {
+    let _turn = support::turn();
     held_by(Tier::Advisory, 0);
 }
 
 #[test]
 fn a_worker_under_scoped_reaches_its_folders_and_nothing_else() {
+    let _turn = support::turn();
     held_by(Tier::Scoped, 1);
 }
 
 #[test]
 fn a_worker_under_sealed_sees_nothing_but_its_folders() {
+    let _turn = support::turn();
     held_by(Tier::Sealed, 2);
 }
 
 #[test]
 fn no_datagram_leaves_a_session() {
+    let _turn = support::turn();
     let (known, _tcp, udp) = known();
     let send = |known: &Known| {
         let socket = UdpSocket::bind("0.0.0.0:0").unwrap();

@@ -42,6 +42,7 @@ fn outcome(steps: usize, attempt: fn() -> i64) -> i32 {
 
 #[test]
 fn a_process_under_deny_all_is_refused_every_path_program_and_socket() {
+    let _turn = support::turn();
     for (name, attempt, expected) in ATTEMPTS {
         assert_eq!(outcome(0, *attempt), 0, "{name} before");
         assert_eq!(outcome(DENY_ALL.len(), *attempt), *expected, "{name}");
@@ -51,6 +52,7 @@ fn a_process_under_deny_all_is_refused_every_path_program_and_socket() {
 
 #[test]
 fn landlock_alone_already_keeps_every_path_out_of_reach() {
+    let _turn = support::turn();
     let abi = mur_containment_kernel::landlock::kernel_abi();
     assert!(abi.is_some(), "this kernel has no Landlock, so this cannot be shown here");
     // The filter comes last; without it Landlock must hold alone.

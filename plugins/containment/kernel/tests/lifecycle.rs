@@ -59,6 +59,7 @@ fn forever(out: &mut std::fs::File) {
 
 #[test]
 fn a_worker_is_held_as_its_class_says_seen_from_outside() {
+    let _turn = support::turn();
     let own = i32::try_from(std::process::id()).unwrap();
     for tier in TIERS {
         let place = Place::new();
@@ -96,6 +97,7 @@ fn a_worker_is_held_as_its_class_says_seen_from_outside() {
 
 #[test]
 fn the_relay_ends_as_its_worker_does() {
+    let _turn = support::turn();
     let place = Place::new();
     for tier in TIERS {
         let mut enclosure = open(tier, "mirror");
@@ -116,6 +118,7 @@ fn the_relay_ends_as_its_worker_does() {
 
 #[test]
 fn a_worker_ends_with_its_relay() {
+    let _turn = support::turn();
     let place = Place::new();
     for signal in [libc::SIGKILL, libc::SIGTERM] {
         let mut enclosure = open(Tier::Scoped, "relay");
@@ -132,6 +135,7 @@ fn a_worker_ends_with_its_relay() {
 
 #[test]
 fn closing_ends_what_was_left_behind_and_removes_the_scope() {
+    let _turn = support::turn();
     for tier in TIERS {
         let place = Place::new();
         let session = format!("daemon{tier:?}");
@@ -172,6 +176,7 @@ fn closing_ends_what_was_left_behind_and_removes_the_scope() {
 
 #[test]
 fn whoever_made_the_enclosure_may_be_killed_and_nothing_is_left() {
+    let _turn = support::turn();
     let place = Place::new();
     for round in 0..10 {
         let session = format!("killed{round}");
@@ -198,6 +203,7 @@ fn whoever_made_the_enclosure_may_be_killed_and_nothing_is_left() {
 
 #[test]
 fn the_scope_bounds_processes_and_memory() {
+    let _turn = support::turn();
     let place = Place::new();
     let mut enclosure = open(Tier::Scoped, "bounds");
     let profile = prepare(&mut enclosure, &place.profile());
@@ -235,6 +241,7 @@ fn the_scope_bounds_processes_and_memory() {
 
 #[test]
 fn a_step_that_fails_is_named_and_nothing_is_entered() {
+    let _turn = support::turn();
     let place = Place::new();
     let mut enclosure = open(Tier::Sealed, "stale");
     let profile = prepare(&mut enclosure, &place.profile());
@@ -264,6 +271,7 @@ fn a_step_that_fails_is_named_and_nothing_is_entered() {
 
 #[test]
 fn a_scope_that_cannot_be_made_leaves_nothing() {
+    let _turn = support::turn();
     let mut asked: serde_json::Value = serde_json::from_slice(&request("impossible")).unwrap();
     asked["ports"] = serde_json::json!((1..40).collect::<Vec<u16>>());
     let error = KernelEnclosure::open(Tier::Scoped, &serde_json::to_vec(&asked).unwrap()).unwrap_err();
@@ -295,6 +303,7 @@ fn as_nobody(then: impl FnOnce(&mut std::fs::File)) -> String {
 
 #[test]
 fn a_host_is_tried_and_every_user_hears_what_is_short() {
+    let _turn = support::turn();
     for tier in TIERS {
         let report = probe(tier);
         assert_eq!(report.shortfalls().next(), None, "{tier:?}: root backs every class on this machine");
@@ -316,6 +325,7 @@ fn a_host_is_tried_and_every_user_hears_what_is_short() {
 
 #[test]
 fn a_probe_leaves_this_process_as_it_was_and_nothing_behind() {
+    let _turn = support::turn();
     let own = i32::try_from(std::process::id()).unwrap();
     let names = ["user", "net", "pid", "mnt"];
     let before: Vec<String> = names.iter().map(|name| link(own, name)).collect();
@@ -329,6 +339,7 @@ fn a_probe_leaves_this_process_as_it_was_and_nothing_behind() {
 
 #[test]
 fn scopes_of_dead_makers_go_with_the_next_one_and_those_of_living_ones_stay() {
+    let _turn = support::turn();
     let limits = mur_plugin_api::ScopeLimits { memory: 64 << 20, pids: 16, cpu_percent: 100 };
     let own = format!("murmur-living-{}-0", std::process::id());
     let living = mur_containment_kernel::scope::Scope::create(&own, &limits).unwrap();

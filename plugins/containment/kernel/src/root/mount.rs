@@ -38,10 +38,10 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Clones a single device.
+    /// Clones a single device. It can be written to all the same; its mode and times cannot be changed.
     pub(super) fn device(path: &Path) -> io::Result<Self> {
         let tree = Self::plain(path)?;
-        tree.set(ATTR_NOSUID)?;
+        tree.set(ATTR_RDONLY | ATTR_NOSUID)?;
         Ok(tree)
     }
 
@@ -106,6 +106,12 @@ pub(super) fn file_system(kind: &CStr, target: &Path, flags: libc::c_ulong, opti
     // SAFETY: terminated strings that outlive the call.
     check(unsafe { libc::mount(kind.as_ptr(), target.as_ptr(), kind.as_ptr(), flags, options.as_ptr().cast()) })?;
     Ok(())
+}
+
+/// Makes everything that is mounted read only; devices go on to work.
+pub(super) fn all_read_only() -> io::Result<Done> {
+    set_attributes(libc::AT_FDCWD, c"/", AT_RECURSIVE, ATTR_RDONLY)?;
+    Ok(Done::Enforced)
 }
 
 /// Makes one mount read only, without devices or set-id bits.

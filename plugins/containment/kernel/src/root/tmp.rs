@@ -1,5 +1,6 @@
 //! A `/tmp` of the session's own, where the class composes no root: its folder for temporary files covers the host's `/tmp`
-//! in a mount namespace, and what a process was granted below the host's `/tmp` is bound back at its own path.
+//! in a mount namespace in which, where the class holds files, all else is read only; what a process may write, or was granted below the host's
+//! `/tmp`, is bound back at its own path.
 
 use std::io;
 use std::path::Path;
@@ -20,28 +21,34 @@ const TMP: &str = "/tmp";
 pub struct TmpPlan {
     /// The session's folder first, then what is bound back, parents before what lies in them.
     pub binds: Vec<Bind>,
+    /// Whether all else is read only.
+    #[serde(default)]
+    pub only: bool,
 }
 
 impl TmpPlan {
     /// The plan of a process with these grants; `None` when `/tmp` itself, or a folder above it, is granted for writing:
     /// then it stays the host's.
-    pub fn new(grants: &[Grant], tmp: &Path, home: Option<&Path>) -> Result<Option<Self>, StepError> {
+    pub fn new(grants: &[Grant], tmp: &Path, home: Option<&Path>, only: bool) -> Result<Option<Self>, StepError> {
         if grants.iter().any(|grant| grant.access.writes() && Path::new(TMP).starts_with(&grant.path)) {
             return Ok(None);
         }
         let own = Grant::required(tmp, Access::Write);
+        let elsewhere = (only && !tmp.starts_with(TMP)).then(|| own.clone());
         let mut binds: Vec<Bind> = Bind::of(&own, TMP.into())?.into_iter().collect();
         let home = home.map(|home| Grant::required(home, Access::Write));
         let mut back = Vec::new();
-        for grant in grants.iter().chain(&home) {
-            // What the folder itself holds is not bound into itself.
-            if grant.path.starts_with(TMP) && grant.path != Path::new(TMP) {
+        for grant in grants.iter().chain(&home).chain(&elsewhere) {
+            // What the folder itself holds is not bound into itself. Of the rest what may be written is bound back: all else
+            // is read only.
+            let below = grant.path.starts_with(TMP) && grant.path != Path::new(TMP);
+            if below || (only && grant.access.writes() && !grant.path.starts_with("/dev")) {
                 back.extend(Bind::of(grant, grant.path.clone())?);
             }
         }
         super::in_order(&mut back);
         binds.extend(back);
-        Ok(Some(Self { binds }))
+        Ok(Some(Self { binds, only }))
     }
 }
 
@@ -58,6 +65,15 @@ pub const COVER: &[Step<Entering<'static>>] = &[
         run: |_| Ok(mount::make_private()?),
     },
     Step { name: "opening the folders", effect: "each is the one that was granted", run: open },
+    Step {
+        name: "making every mount read only",
+        effect: "mode, owner, times and attributes of what is not granted for writing cannot be changed, which Landlock \
+                 does not look at",
+        run: |on| match &on.entry.tmp {
+            Some(plan) if plan.only => Ok(mount::all_read_only()?),
+            _ => Ok(Done::Enforced),
+        },
+    },
     Step {
         name: "bind-mounting over /tmp",
         effect: "/tmp is the session's, granted folders below it stay",

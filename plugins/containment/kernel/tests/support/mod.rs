@@ -114,6 +114,12 @@ impl Started {
     }
 }
 
+/// One test at a time: a child forked while another thread holds a lock would wait for it for ever.
+pub fn turn() -> std::sync::MutexGuard<'static, ()> {
+    static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
 /// Starts a process that enters a profile and then runs `then`; `None` enters nothing.
 pub fn start(entered: Option<(Tier, &Prepared)>, then: impl FnOnce(&mut File)) -> Started {
     let (read, write): (OwnedFd, OwnedFd) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).unwrap();
