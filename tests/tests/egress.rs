@@ -6,6 +6,7 @@
 #[path = "egress/namespace.rs"]
 mod namespace;
 #[path = "egress/servers.rs"]
+#[allow(dead_code, reason = "shared with the suites of a session")]
 mod servers;
 
 use std::process::Command;
@@ -13,24 +14,7 @@ use std::sync::atomic::Ordering;
 
 use mur::egress::proxy::{MAX_CONNECTIONS, Resolver};
 use namespace::Namespace;
-use servers::{echo_at_end, files, greeting, names, page};
-
-/// Connects to an address and port; prints what came, or the name of the error.
-const CONNECT: &str = r#"
-import errno, socket, sys
-family = socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET
-stream = socket.socket(family)
-stream.settimeout(60)
-try:
-    stream.connect((sys.argv[1], int(sys.argv[2])))
-    stream.sendall(b"GET /page HTTP/1.0\r\n\r\n")
-    data = b""
-    while piece := stream.recv(4096):
-        data += piece
-    print(data.decode().split("\r\n\r\n")[-1] or "nothing")
-except OSError as error:
-    print(errno.errorcode[error.errno])
-"#;
+use servers::{CONNECT, echo_at_end, files, greeting, names, page};
 
 /// A hosts file that puts names on this machine.
 fn hosts(names: &[&str]) -> Resolver {

@@ -6,30 +6,11 @@
 #[allow(dead_code, reason = "shared with the suite of the proxy alone")]
 mod servers;
 
-use std::net::Ipv4Addr;
 use std::process::Command;
 
 use mur_tests::commands::{HELD, caller, launch, line, ran};
 use mur_tests::{Agent, Invocation, World};
-use servers::{files, page};
-
-/// Where the servers of these tests stand: not where a session's own would.
-const ALIAS: Ipv4Addr = Ipv4Addr::new(127, 7, 7, 7);
-
-/// Carries connections to an address of the test's own to a port of this machine.
-async fn at_alias(port: u16) -> u16 {
-    let listener = tokio::net::TcpListener::bind((ALIAS, 0)).await.unwrap();
-    let alias = listener.local_addr().unwrap().port();
-    tokio::spawn(async move {
-        while let Ok((mut from, _)) = listener.accept().await {
-            tokio::spawn(async move {
-                let mut to = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-                let _ = tokio::io::copy_bidirectional(&mut from, &mut to).await;
-            });
-        }
-    });
-    alias
-}
+use servers::{ALIAS, at_alias, files, page};
 
 /// On a host whose name server nobody answers for, where one name leads to the alias and another to an address beside it.
 fn on_host(world: &World, run: Invocation, listed: &str, other: &str) -> Invocation {

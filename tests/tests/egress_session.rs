@@ -8,34 +8,17 @@
 mod servers;
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener as StdListener};
+use std::net::{SocketAddr, TcpListener as StdListener};
 use std::path::PathBuf;
 use std::process::Command;
 
 use mur_tests::live::proc;
 use mur_tests::{Agent, Running, World, wait_until};
 use serde_json::json;
-use servers::{files, page};
+use servers::{CONNECT, at_alias, files, page};
 
 /// The classes that hold a session's network.
 const CLASSES: [Option<&str>; 2] = [None, Some("sealed")];
-
-/// Connects to an address and port; prints what came, or the name of the error.
-const CONNECT: &str = r#"
-import errno, socket, sys
-family = socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET
-stream = socket.socket(family)
-stream.settimeout(60)
-try:
-    stream.connect((sys.argv[1], int(sys.argv[2])))
-    stream.sendall(b"GET /page HTTP/1.0\r\n\r\n")
-    data = b""
-    while piece := stream.recv(4096):
-        data += piece
-    print(data.decode().split("\r\n\r\n")[-1] or "nothing")
-except OSError as error:
-    print(errno.errorcode[error.errno])
-"#;
 
 /// Sends a datagram and says what comes back: bytes' count, or the name of the error.
 const DATAGRAM: &str = r#"
@@ -117,21 +100,6 @@ impl Session {
     fn curl(&self, url: &str) -> Done {
         self.run(&["curl", "--silent", "--show-error", "--max-time", "60", url])
     }
-}
-
-/// Where the servers of the test listen: `files` and `page` on 127.0.0.1, carried to 127.7.7.7 too.
-async fn at_alias(port: u16) -> u16 {
-    let listener = tokio::net::TcpListener::bind((Ipv4Addr::new(127, 7, 7, 7), 0)).await.unwrap();
-    let alias = listener.local_addr().unwrap().port();
-    tokio::spawn(async move {
-        while let Ok((mut from, _)) = listener.accept().await {
-            tokio::spawn(async move {
-                let mut to = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-                let _ = tokio::io::copy_bidirectional(&mut from, &mut to).await;
-            });
-        }
-    });
-    alias
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -31,6 +31,12 @@ impl Verdict {
             Self::Inconclusive => "INCONCLUSIVE",
         }
     }
+
+    /// A token's verdict; what is no token is no evidence.
+    pub fn parse(token: &str) -> Self {
+        let all = [Self::Refused, Self::Allowed, Self::Success, Self::Contained, Self::Uncontained];
+        all.into_iter().find(|one| one.as_str() == token).unwrap_or(Self::Inconclusive)
+    }
 }
 
 /// A verdict with its evidence.

@@ -1,5 +1,7 @@
 //! The cases, and what each class claims about them.
 
+pub use mur_escape_probe::Verdict;
+
 /// A containment class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
@@ -63,43 +65,6 @@ impl Route {
             Self::Driver => Some("driver"),
             Self::Hooks => Some("hooks"),
         }
-    }
-}
-
-/// What the probe reports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// The operation was refused.
-    Refused,
-    /// It went through.
-    Allowed,
-    /// It went through, as the case asks.
-    Success,
-    /// A ceiling held.
-    Contained,
-    /// It did not.
-    Uncontained,
-    /// No evidence.
-    Inconclusive,
-}
-
-impl Verdict {
-    /// Its token.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Refused => "REFUSED",
-            Self::Allowed => "ALLOWED",
-            Self::Success => "SUCCESS",
-            Self::Contained => "CONTAINED",
-            Self::Uncontained => "UNCONTAINED",
-            Self::Inconclusive => "INCONCLUSIVE",
-        }
-    }
-
-    /// A token's verdict; what is no token is no evidence.
-    pub fn parse(token: &str) -> Self {
-        let all = [Self::Refused, Self::Allowed, Self::Success, Self::Contained, Self::Uncontained];
-        all.into_iter().find(|one| one.as_str() == token).unwrap_or(Self::Inconclusive)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Servers outside the namespace, on loopback.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,6 +12,41 @@ use http::StatusCode;
 use mur::egress::proxy::dns::{Code, parse_query};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, UdpSocket};
+
+/// Connects to an address and port; prints what came, or the name of the error.
+pub const CONNECT: &str = r#"
+import errno, socket, sys
+family = socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET
+stream = socket.socket(family)
+stream.settimeout(60)
+try:
+    stream.connect((sys.argv[1], int(sys.argv[2])))
+    stream.sendall(b"GET /page HTTP/1.0\r\n\r\n")
+    data = b""
+    while piece := stream.recv(4096):
+        data += piece
+    print(data.decode().split("\r\n\r\n")[-1] or "nothing")
+except OSError as error:
+    print(errno.errorcode[error.errno])
+"#;
+
+/// Where the servers of these tests stand: not where a session's own would.
+pub const ALIAS: Ipv4Addr = Ipv4Addr::new(127, 7, 7, 7);
+
+/// Carries connections to an address of the test's own to a port of this machine.
+pub async fn at_alias(port: u16) -> u16 {
+    let listener = TcpListener::bind((ALIAS, 0)).await.unwrap();
+    let alias = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((mut from, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut to = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+                let _ = tokio::io::copy_bidirectional(&mut from, &mut to).await;
+            });
+        }
+    });
+    alias
+}
 
 /// An HTTP server of the files below a folder.
 pub async fn files(folder: PathBuf) -> u16 {

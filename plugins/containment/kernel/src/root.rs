@@ -167,18 +167,21 @@ impl Bind {
     }
 }
 
+const OWN_MOUNTS: Step<Entering<'static>> = Step {
+    name: "unshare(CLONE_NEWNS)",
+    effect: "mounts made from here on are the process's own",
+    run: |_| unshare(libc::CLONE_NEWNS),
+};
+const PRIVATE_MOUNTS: Step<Entering<'static>> = Step {
+    name: "making / MS_REC|MS_PRIVATE",
+    effect: "no mount is passed on to the host or from it",
+    run: |_| Ok(mount::make_private()?),
+};
+
 /// How a root is composed, in order.
 pub const COMPOSE: &[Step<Entering<'static>>] = &[
-    Step {
-        name: "unshare(CLONE_NEWNS)",
-        effect: "mounts made from here on are the process's own",
-        run: |_| unshare(libc::CLONE_NEWNS),
-    },
-    Step {
-        name: "making / MS_REC|MS_PRIVATE",
-        effect: "no mount is passed on to the host or from it",
-        run: |_| Ok(mount::make_private()?),
-    },
+    OWN_MOUNTS,
+    PRIVATE_MOUNTS,
     Step { name: "opening what the root is made of", effect: "each folder is the one that was granted", run: open },
     Step {
         name: "mounting the composed root's tmpfs",

@@ -9,9 +9,8 @@ use mur_plugin_api::{Access, Grant};
 use serde::{Deserialize, Serialize};
 
 use super::mount;
-use super::{Bind, Opened, Part, place_for};
+use super::{Bind, OWN_MOUNTS, Opened, PRIVATE_MOUNTS, Part, place_for};
 use crate::entry::Entering;
-use crate::namespaces::unshare;
 use crate::step::{Done, Step, StepError};
 
 const TMP: &str = "/tmp";
@@ -54,16 +53,8 @@ impl TmpPlan {
 
 /// How it is done, in order.
 pub const COVER: &[Step<Entering<'static>>] = &[
-    Step {
-        name: "unshare(CLONE_NEWNS)",
-        effect: "mounts made from here on are the process's own",
-        run: |_| unshare(libc::CLONE_NEWNS),
-    },
-    Step {
-        name: "making / MS_REC|MS_PRIVATE",
-        effect: "no mount is passed on to the host or from it",
-        run: |_| Ok(mount::make_private()?),
-    },
+    OWN_MOUNTS,
+    PRIVATE_MOUNTS,
     Step { name: "opening the folders", effect: "each is the one that was granted", run: open },
     Step {
         name: "making every mount read only",
