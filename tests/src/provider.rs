@@ -266,7 +266,7 @@ fn read_request(reader: &mut impl BufRead) -> Option<Seen> {
     let mut headers = Vec::new();
     loop {
         let mut line = String::new();
-        reader.read_line(&mut line).ok()?;
+        reader.read_line(&mut line).ok().filter(|count| *count > 0)?;
         let Some((name, value)) = line.trim_end().split_once(':') else { break };
         headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
     }
@@ -277,17 +277,23 @@ fn read_request(reader: &mut impl BufRead) -> Option<Seen> {
             let mut line = String::new();
             reader.read_line(&mut line).ok()?;
             let size = u64::from_str_radix(line.trim(), 16).ok()?;
-            reader.by_ref().take(size).read_to_end(&mut body).ok()?;
+            read_whole(reader, size, &mut body)?;
             reader.read_line(&mut String::new()).ok()?;
             if size == 0 {
                 break;
             }
         }
     } else if let Some(length) = find("content-length").and_then(|length| length.parse().ok()) {
-        reader.by_ref().take(length).read_to_end(&mut body).ok()?;
+        read_whole(reader, length, &mut body)?;
     }
     let body = serde_json::from_slice(&body).unwrap_or_default();
     Some(Seen { method, path, headers, body })
+}
+
+/// Reads so many bytes, or nothing: a request that breaks off, as its sender is killed, is none.
+fn read_whole(reader: &mut impl BufRead, length: u64, body: &mut Vec<u8>) -> Option<()> {
+    let read = reader.by_ref().take(length).read_to_end(body).ok()?;
+    (read as u64 == length).then_some(())
 }
 
 fn perform(writer: &mut TcpStream, answer: &Answer, shared: &Shared) -> Option<()> {

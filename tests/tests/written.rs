@@ -208,7 +208,7 @@ fn refused_agents() -> Vec<(Agent, &'static str)> {
         (keyed, "E-MAN-003"),
         (quick("agent").network(&["*.example.org"]), "E-CAP-001"),
         (quick("agent").network(&["example.org/path"]), "E-CAP-001"),
-        (quick("agent").with(&["capabilities", "shell"], json!({"allow": ["sh"]})), "E-MAN-003"),
+        (quick("agent").with(&["capabilities", "spawn"], json!({"allow": ["local/other"]})), "E-MAN-003"),
         (quick("agent").with(&["context", "record_store"], "a/b"), "E-CAP-011"),
         (quick("agent").driver_entry(|entry| entry["config"] = json!([1])), "E-CAP-010"),
     ]
