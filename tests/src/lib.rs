@@ -5,6 +5,7 @@
 //! - [`Door`]: a client of a session's door that can also misbehave;
 //! - [`Provider`]: a model provider that speaks real HTTP, well and badly;
 //! - [`Trace`]: what a session recorded;
+//! - [`ordinary`]: a user who is not root, and a place in the cgroup tree of theirs;
 //! - [`escape`]: the escape-conformance harness.
 //!
 //! Every wait is bounded by [`PATIENCE`], every process is gone when the test ends, and nothing is shared between tests.
@@ -20,6 +21,7 @@ pub mod escape;
 pub mod launcher;
 mod lines;
 pub mod live;
+pub mod ordinary;
 mod process;
 mod provider;
 mod trace;

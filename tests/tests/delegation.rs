@@ -13,12 +13,11 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 
 use mur_tests::live::proc;
+use mur_tests::ordinary::{self, NOBODY};
 use mur_tests::{Agent, Invocation, World, wait_until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
-
-const NOBODY: u32 = 65534;
 
 /// A capsule that calls a tool once and takes its time before.
 fn agent(wait_ms: u32) -> Agent {
@@ -35,22 +34,12 @@ fn run(world: &World, agent: &Agent) -> Invocation {
     world.mur(line).arg(&work)
 }
 
-fn hand_over(path: &Path) {
-    chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
-    for entry in fs::read_dir(path).into_iter().flatten().flatten() {
-        hand_over(&entry.path());
-    }
-}
-
 /// A world that belongs to a user who may make no cgroup; only root can make one.
 fn world_of_nobody(agent: &Agent) -> World {
-    assert!(nix::unistd::geteuid().is_root(), "this suite acts for another user, so it must start as root");
     let world = World::new();
     world.install(agent);
     fs::create_dir_all(world.project().join("work")).unwrap();
-    hand_over(world.home());
-    hand_over(world.project());
-    fs::set_permissions(world.home().parent().unwrap(), fs::Permissions::from_mode(0o755)).unwrap();
+    ordinary::own(&world);
     world
 }
 
@@ -326,51 +315,9 @@ impl Reader<'_> {
     }
 }
 
-/// Every hierarchy of this host that a scope takes part in: its root.
-fn hierarchies() -> Vec<PathBuf> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    let wanted = |line: &str| {
-        let (before, after) = line.split_once(" - ")?;
-        let options = after.split(' ').nth(2)?;
-        let controllers = ["memory", "pids", "cpu", "freezer", "cpuacct"];
-        let mine = after.starts_with("cgroup2 ")
-            || (after.starts_with("cgroup ") && options.split(',').any(|option| controllers.contains(&option)));
-        mine.then(|| PathBuf::from(before.split(' ').nth(4).unwrap()))
-    };
-    let mut found: Vec<PathBuf> = mounts.lines().filter_map(wanted).collect();
-    found.dedup();
-    found
-}
-
-/// Does what starting a delegated scope means: a directory that is the user's, in every hierarchy, with the processes in it.
+/// Does what starting a delegated scope means.
 fn give(asked: &Asked) -> Result<(), String> {
-    for root in hierarchies() {
-        let _ = fs::write(root.join("cgroup.subtree_control"), "+memory +pids +cpu");
-        let scope = root.join(&asked.unit);
-        fs::create_dir(&scope).map_err(|error| format!("org.example.Failed: {error}"))?;
-        chown(&scope, Some(NOBODY), Some(NOBODY)).unwrap();
-        for name in ["cgroup.procs", "cgroup.subtree_control", "cgroup.threads", "tasks"] {
-            let _ = chown(scope.join(name), Some(NOBODY), Some(NOBODY));
-        }
-        for pid in &asked.pids {
-            fs::write(scope.join("cgroup.procs"), pid.to_string())
-                .map_err(|error| format!("org.example.Failed: {error}"))?;
-        }
-    }
-    Ok(())
-}
-
-/// Takes down what [`give`] made, as systemd does when nobody is left in it.
-fn collect(asked: &Asked) {
-    for root in hierarchies() {
-        let scope = root.join(&asked.unit);
-        wait_until("the scope is empty and gone", || {
-            for entry in fs::read_dir(&scope).into_iter().flatten().flatten() {
-                let _ = fs::remove_dir(entry.path());
-            }
-            fs::remove_dir(&scope).is_ok() || !scope.exists()
-        });
-    }
+    ordinary::delegate(&asked.unit, &asked.pids).map_err(|fault| format!("org.example.Failed: {fault}"))
 }
 
 #[test]
@@ -385,7 +332,7 @@ fn a_user_is_given_a_scope_over_the_session_bus_and_works_in_it() {
     let session = child.id();
     let done = child.wait_with_output().unwrap();
     let asked = manager.asked();
-    asked.iter().for_each(collect);
+    asked.iter().for_each(|asked| ordinary::collect(&asked.unit));
     let said = String::from_utf8_lossy(&done.stderr);
     assert_eq!(done.status.code(), Some(0), "{said}\n{asked:?}");
     assert_eq!(fs::read_to_string(world.project().join("work/made.txt")).unwrap(), "x");

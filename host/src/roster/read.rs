@@ -196,19 +196,11 @@ impl Reader<'_> {
         }
         let mut to = Vec::with_capacity(items.len());
         for (index, item) in items.iter().enumerate() {
-            let key = Key {
-                path: format!("{path}.to[{index}]"),
-                label: "",
-                value: Some(item).filter(|item| !item.is_null()),
-                mark: item.mark,
-            };
-            let name = self.string(&key)?;
-            if name == from {
-                return Err(
-                    self.fault(&key, &format!("'{}' is the rule's own from: no member calls itself", shown(name)))
-                );
+            // A large roster has a hundred thousand of these: its path is spelt out for a fault only.
+            match item.string() {
+                Some(name) if name != from => to.push(name.to_owned()),
+                _ => return Err(self.callee(path, index, item, from)),
             }
-            to.push(name.to_owned());
         }
         Ok(Rule {
             from: from.to_owned(),
@@ -216,6 +208,20 @@ impl Reader<'_> {
             from_mark: from_key.mark,
             to_marks: items.iter().map(|item| item.mark).collect(),
         })
+    }
+
+    /// What is wrong with an item of a rule's `to`.
+    fn callee(&self, path: &str, index: usize, item: &Node, from: &str) -> Diagnostic {
+        let key = Key {
+            path: format!("{path}.to[{index}]"),
+            label: "",
+            value: Some(item).filter(|item| !item.is_null()),
+            mark: item.mark,
+        };
+        match self.string(&key) {
+            Ok(_) => self.fault(&key, &format!("'{}' is the rule's own from: no member calls itself", shown(from))),
+            Err(refusal) => refusal,
+        }
     }
 }
 
