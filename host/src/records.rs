@@ -1,6 +1,7 @@
 //! The layout of records, running records and retention.
 
 pub mod address;
+pub mod elsewhere;
 pub mod formations;
 pub mod members;
 pub mod probe;

@@ -14,9 +14,9 @@ use crate::diagnostics::{Diagnostic, Result, codes, output};
 use crate::ids::{FormationId, SessionId};
 use crate::paths::MurmurHome;
 use crate::records::read::{Trace, formation, show, steps};
-use crate::records::recorded::{self, Group, is_path};
+use crate::records::recorded::{self, Group, Reach, is_path};
 use crate::records::running::{self, Process};
-use crate::records::members;
+use crate::records::{elsewhere, members};
 use crate::roster;
 
 /// Flags of `mur trace`.
@@ -105,6 +105,11 @@ impl Root {
         let in_a_project = self.workdir.is_none() && holds(Path::new("."), roster::FILE_NAME);
         if in_a_project && group.sessions().is_empty() { Group::of(home, Path::new(".")) } else { group }
     }
+
+    /// How far a session is looked for: a root that is named is the one that is meant.
+    fn reach(&self, beyond: Reach) -> Reach {
+        if self.workdir.is_some() { Reach::Root } else { beyond }
+    }
 }
 
 /// Runs the command.
@@ -135,7 +140,7 @@ pub fn run(args: Args) -> Outcome {
 
 /// The trace file an address names.
 fn locate(home: &MurmurHome, address: Option<&str>, root: &Root) -> Result<PathBuf> {
-    root.group(home).trace_of(address.unwrap_or("@1"))
+    root.group(home).trace_of(home, address.unwrap_or("@1"), root.reach(Reach::Home))
 }
 
 fn show_session(home: &MurmurHome, address: Option<&str>, root: &Root) -> Result<String> {
@@ -177,10 +182,8 @@ fn groups(home: &MurmurHome, id: &FormationId, root: &Root, own: Option<PathBuf>
     if root.workdir.is_none() {
         groups.push(Group::of(home, Path::new(".")).dir);
     }
-    let marker = crate::records::formations::Marker::read(&home.formations().join(id.as_str()));
-    groups.extend(marker.map(|marker| home.records_group(&marker.project_dir)));
     groups.extend(own);
-    groups.extend(members::peer_groups(home, id));
+    groups.extend(elsewhere::of_formation(home, id));
     groups
 }
 
@@ -251,8 +254,7 @@ fn remove(home: &MurmurHome, address: &str, json: bool, root: &Root) -> Result<S
     if is_path(address) {
         return Err(Diagnostic::new(codes::E_TRC_002, format!("'{address}' is a path; rm takes @N, an id or a suffix")));
     }
-    let group = root.group(home);
-    let session = group.find(address)?;
+    let (group, session) = root.group(home).find_beyond(home, address, root.reach(Reach::HomeByWholeId))?;
     let records = running::list(home)?.records;
     if let Some(record) = records.iter().find(|record| record.session_id == session)
         && !matches!(record.process(), Process::Gone(_))

@@ -190,13 +190,30 @@ fn turns(trace: &Trace) -> String {
     if rows.is_empty() { "no turns\n".to_owned() } else { columns(&rows, "") }
 }
 
+/// The runtime's own count, as the session's ending sums it up and `report` and `diff` show it, then what the provider said
+/// it counted.
 fn tokens(trace: &Trace) -> String {
-    let sum = |estimate: &str, actual: &str| {
-        trace.of("inference").map(|r| r[actual].as_u64().or(r[estimate].as_u64()).unwrap_or(0)).sum::<u64>()
+    let served: Vec<&Value> = trace.of("inference").filter(|call| string(call, "decision") != "error").collect();
+    let end = trace.first("session_end");
+    let counted = |total: &str, each: &str| {
+        end.map_or_else(|| served.iter().map(|call| number(call, each)).sum::<u64>(), |end| number(end, total))
     };
-    let input = sum("input_tokens", "input_tokens_actual");
-    let output = sum("output_tokens", "output_tokens_actual");
-    format!("input:  {input}\noutput: {output}\n")
+    let input = counted("total_input_tokens", "input_tokens");
+    let output = counted("total_output_tokens", "output_tokens");
+    let mut lines = format!("input:  {input}\noutput: {output}\n");
+    let told: Vec<_> = served.iter().filter(|call| call["input_tokens_actual"].is_u64()).collect();
+    if !told.is_empty() {
+        let sum = |key: &str| told.iter().map(|call| number(call, key)).sum::<u64>();
+        let of = plural(served.len() as u64, "call");
+        let _ = writeln!(
+            lines,
+            "the provider counted {} in, {} out, in {} of {of}",
+            sum("input_tokens_actual"),
+            sum("output_tokens_actual"),
+            told.len()
+        );
+    }
+    lines
 }
 
 fn tool_calls(trace: &Trace) -> String {

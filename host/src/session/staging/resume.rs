@@ -15,7 +15,7 @@ use crate::paths::beneath::{self, Refusal};
 use crate::paths::{MurmurHome, regular, shell_word};
 use crate::records::read::Trace;
 use crate::records::read::text::plural;
-use crate::records::recorded::{Group, is_path};
+use crate::records::recorded::{Group, Reach, is_path};
 use crate::records::running::{self, Process};
 use crate::session::agent::conversation::{Conversation, Recorded};
 use crate::session::request::Resume;
@@ -42,7 +42,8 @@ impl Resumed {
     /// for a session that ran no task.
     pub fn find(home: &MurmurHome, resume: &Resume, root: &Path) -> Result<Self> {
         let group = Group::of(home, root);
-        let path = group.trace_of(&resume.address).map_err(|fault| fault.prefixed("--resume: "))?;
+        let found = group.trace_of(home, &resume.address, Reach::HomeByWholeId);
+        let path = found.map_err(|fault| fault.prefixed("--resume: "))?;
         own(&path, home, is_path(&resume.address))?;
         let trace = Trace::read(&path)?;
         let start = trace.start()?;
@@ -51,7 +52,7 @@ impl Resumed {
         })?;
         let context = trace.last_context().ok_or_else(|| {
             Diagnostic::new(codes::E_RUN_016, format!("session {session} ran no task, so it has no conversation"))
-                .hint(with_a_task(&group))
+                .hint(with_a_task(&Group::beside(home, &path).unwrap_or(group)))
         })?;
         let capsule = start["capsule_name"].as_str().unwrap_or_default().to_owned();
         Ok(Self { session, context, capsule, compact: resume.compact, trace: path })
