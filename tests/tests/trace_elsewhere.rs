@@ -124,3 +124,22 @@ fn a_summary_a_report_and_a_comparison_count_the_same_tokens() {
         }
     }
 }
+
+#[test]
+fn what_a_killed_session_left_goes_with_its_records() {
+    let world = World::new();
+    let silent = Agent::scripted("silent", json!({"rules": []})).with(&["lifecycle", "task_acceptance"], "queue");
+    world.write("murmur.yaml", silent.manifest());
+    let running = world.mur(["run", "--json"]).start();
+    let ready = running.json_line(0);
+    let session = ready["session_id"].as_str().expect("an id");
+    let left = world.murmur().join("sessions").join(session);
+    assert!(left.is_dir());
+    trace(&world, &["rm", session]).refused("E-RUN-024");
+    running.signal(nix::sys::signal::Signal::SIGKILL);
+    running.wait();
+    assert!(left.is_dir(), "nobody was there to remove it");
+    let removed = trace(&world, &["rm", session]).stdout;
+    assert!(removed.ends_with(&format!("removed runtime directory {}\n", left.display())), "{removed}");
+    assert!(!left.exists());
+}

@@ -18,6 +18,7 @@ use crate::records::recorded::{self, Group, Reach, is_path};
 use crate::records::running::{self, Process};
 use crate::records::{elsewhere, members};
 use crate::roster;
+use crate::session::runtime_dir;
 
 /// Flags of `mur trace`.
 #[derive(clap::Args)]
@@ -275,12 +276,18 @@ fn remove(home: &MurmurHome, address: &str, json: bool, root: &Root) -> Result<S
         remove_dir(dir)?;
     }
     running::remove(home, &session);
+    let left = runtime_dir::remove_left(home, &session);
     if json {
-        let all = json!({"session_id": session, "records_dir": dir, "session_dir": folder, "running_record": record});
+        let mut all = json!({"session_id": session, "records_dir": dir, "session_dir": folder, "running_record": record});
+        if let Some(left) = left {
+            all["runtime_dir"] = json!(left);
+        }
         return Ok(format!("{}\n", serde_json::to_string_pretty(&all).unwrap_or_default()));
     }
     let mut text = String::new();
-    for (what, path) in [("work folder", folder), ("records", Some(dir)), ("running record", record)] {
+    for (what, path) in
+        [("work folder", folder), ("records", Some(dir)), ("running record", record), ("runtime directory", left)]
+    {
         if let Some(path) = path {
             text.push_str(&format!("removed {what} {}\n", path.display()));
         }

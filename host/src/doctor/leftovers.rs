@@ -9,6 +9,7 @@ use crate::paths::MurmurHome;
 use crate::process::process_start;
 use crate::records::formations::{MARKER, Marker};
 use crate::records::running::{self, Process};
+use crate::session::runtime_dir;
 
 /// Most things that are named one by one.
 const MAX_NAMED: usize = 50;
@@ -17,6 +18,9 @@ const MAX_NAMED: usize = 50;
 pub(super) fn block(home: &MurmurHome, report: &mut Report) {
     let mut lines = formations(home);
     lines.extend(records(home));
+    lines.extend(runtime_dir::left(home).iter().map(|dir| {
+        format!("  {}: its session was killed; the next launch removes it, and so does mur trace rm", dir.display())
+    }));
     if lines.is_empty() {
         return;
     }

@@ -85,17 +85,30 @@ impl Drop for RuntimeDir {
 
 /// Removes what sessions that were killed left behind.
 pub fn sweep(home: &MurmurHome) {
-    let Ok(entries) = fs::read_dir(home.sessions()) else { return };
-    let now = unix_ms();
-    for entry in entries.flatten() {
-        let name = entry.file_name();
-        let Some(id) = name.to_str().and_then(SessionId::parse) else { continue };
-        let settled = now.saturating_sub(id.minted_ms()) > SETTLED_MS;
-        let plain = entry.file_type().is_ok_and(|kind| kind.is_dir());
-        if settled && plain && is_free(&entry.path().join(".lock")) {
-            let _ = fs::remove_dir_all(entry.path());
-        }
+    for dir in left(home) {
+        let _ = fs::remove_dir_all(dir);
     }
+}
+
+/// What sessions that were killed left behind, and the next launch will remove.
+pub fn left(home: &MurmurHome) -> Vec<PathBuf> {
+    let now = unix_ms();
+    let entries = fs::read_dir(home.sessions()).into_iter().flatten().flatten();
+    let settled = entries.filter(|entry| {
+        let id = entry.file_name().to_str().and_then(SessionId::parse);
+        id.is_some_and(|id| now.saturating_sub(id.minted_ms()) > SETTLED_MS)
+    });
+    let plain = settled.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    let mut left: Vec<PathBuf> = plain.map(|entry| entry.path()).filter(|dir| is_free(&dir.join(".lock"))).collect();
+    left.sort();
+    left
+}
+
+/// Removes what one session left, of which is known that it has ended; the directory when there was one.
+pub fn remove_left(home: &MurmurHome, session: &SessionId) -> Option<PathBuf> {
+    let dir = home.sessions().join(session.as_str());
+    let plain = fs::symlink_metadata(&dir).is_ok_and(|meta| meta.is_dir());
+    (plain && is_free(&dir.join(".lock")) && fs::remove_dir_all(&dir).is_ok()).then_some(dir)
 }
 
 /// Whether nobody holds the lock; a missing one is free.
@@ -144,8 +157,10 @@ mod tests {
         let young = SessionId::mint();
         make_new_private(&home.sessions().join(young.as_str())).unwrap();
         make_new_private(&home.sessions().join("other")).unwrap();
-        sweep(&home);
         let exists = |name: &str| home.sessions().join(name).exists();
+        assert_eq!(left(&home), [home.sessions().join(dead.as_str())]);
+        assert!(remove_left(&home, &alive).is_none() && exists(alive.as_str()), "its lock is held");
+        sweep(&home);
         assert!(!exists(dead.as_str()));
         assert!(exists(alive.as_str()) && exists(young.as_str()) && exists("other"));
     }
