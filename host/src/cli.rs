@@ -1,5 +1,7 @@
 //! The commands: flags, printing and exit statuses. One file a command; no logic worth testing alone.
 
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -98,9 +100,38 @@ fn ended(status: u8) -> u8 {
     }
 }
 
+/// Flags whose value is a text in the user's own words.
+const TEXTS: [&str; 2] = ["--task", "--system-prompt"];
+
+/// The arguments, a text that begins with a dash and is plainly no flag put behind its own flag's `=`: a list's first line
+/// is a task like any other. A single word that could be a flag stays one, and the parser says what it misses.
+fn with_texts(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut out: Vec<OsString> = Vec::new();
+    for arg in args {
+        match out.last_mut() {
+            Some(flag) if TEXTS.iter().any(|text| flag == text) && is_dashed_text(&arg) => {
+                flag.push("=");
+                flag.push(arg);
+            }
+            _ => out.push(arg),
+        }
+    }
+    out
+}
+
+/// A flag has a letter after its dashes and no blank in it.
+fn is_dashed_text(arg: &OsStr) -> bool {
+    let bytes = arg.as_bytes();
+    let word = bytes.strip_prefix(b"--").or_else(|| bytes.strip_prefix(b"-"));
+    word.is_some_and(|word| {
+        let flag_like = word.first().is_none_or(u8::is_ascii_alphabetic);
+        !flag_like || bytes.iter().any(u8::is_ascii_whitespace)
+    })
+}
+
 /// Parses the command line and runs it. Usage errors print the parser's text and exit 2.
 pub fn main() -> u8 {
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::try_parse_from(with_texts(std::env::args_os())) {
         Ok(cli) => cli,
         Err(error) => {
             if error.use_stderr() {
@@ -125,4 +156,21 @@ pub fn main() -> u8 {
     };
     output::behind::settle(SETTLING);
     status
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_that_begins_with_a_dash_stays_a_value_and_a_flag_a_flag() {
+        let joined = |args: &[&str]| with_texts(args.iter().map(OsString::from));
+        for text in ["- x", "-- x", "--- a\nb", "-5", "--task me", "-x y"] {
+            assert_eq!(joined(&["run", "--task", text, "-v"]), ["run", &format!("--task={text}"), "-v"], "{text}");
+        }
+        for word in ["--json", "-v", "--", "-", "x", ""] {
+            assert_eq!(joined(&["run", "--task", word]), ["run", "--task", word], "{word}");
+        }
+        assert_eq!(joined(&["run", "--workdir", "- x"]), ["run", "--workdir", "- x"]);
+    }
 }

@@ -15,9 +15,6 @@ fn text_of(path: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|fault| panic!("{}: {fault}", path.display()))
 }
 
-/// Waits for both members of the formation that a line before it put into the background.
-const UNTIL_IT_RUNS: &str = "until [ \"$(mur ps | grep -c '  running  .*  frm_')\" = 2 ]; do sleep 0.1; done\n";
-
 /// Runs lines as one shell session would: every line has to succeed. `frm_…` is the newest formation.
 fn pasted(home: &Home, cwd: &Path, lines: &[String]) -> String {
     let mut script = "set -eu\n".to_owned();
@@ -25,9 +22,6 @@ fn pasted(home: &Home, cwd: &Path, lines: &[String]) -> String {
         script.push_str(&format!("echo {}\n", quoted(&format!("$ {line}"))));
         script.push_str(line);
         script.push('\n');
-        if line.ends_with(" &") {
-            script.push_str(UNTIL_IT_RUNS);
-        }
     }
     script.push_str("wait\n");
     let path = format!("{}:/usr/bin:/bin", dist().join("bin").display());

@@ -14,7 +14,7 @@ use super::archive::{self, Archive, ArchiveError};
 use super::lock::Bound;
 use super::name::{ArtifactName, Digest, MURMUR_SCOPE, Platform, Version};
 use crate::config::Config;
-use crate::diagnostics::{Diagnostic, Result, codes};
+use crate::diagnostics::{Diagnostic, Result, codes, nearest};
 use crate::manifest::{self, artifact_of};
 use crate::paths::{MurmurHome, install_dir};
 use crate::plugins::{Registry, Store, StoreEntry};
@@ -262,6 +262,15 @@ impl Stores {
         let versions = self.versions(name);
         let shown: Vec<&str> = versions.iter().rev().take(MAX_OTHERS).map(Version::as_str).collect();
         if shown.is_empty() { String::new() } else { format!("; installed: {}", shown.join(", ")) }
+    }
+
+    /// The name that may have been meant by one that is in no store, of those in the directory stores.
+    pub fn near(&self, name: &ArtifactName) -> Option<ArtifactName> {
+        let listed =
+            [Place::Project, Place::Global].into_iter().flat_map(|place| self.list(&place).unwrap_or_default());
+        let names: Vec<ArtifactName> = listed.map(|found| found.name).filter(|other| other != name).collect();
+        let near = nearest(name.as_str(), names.iter().map(ArtifactName::as_str))?.to_owned();
+        names.into_iter().find(|name| name.as_str() == near)
     }
 
     /// The newest version of an artifact in one store.

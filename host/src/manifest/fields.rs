@@ -179,11 +179,24 @@ impl<'a> Field<'a> {
     pub(super) fn whole(&self) -> Result<Option<u64>> {
         match self.value() {
             None => Ok(None),
-            Some(node) => node
-                .integer()
-                .and_then(|value| u64::try_from(value).ok())
-                .map(Some)
-                .ok_or_else(|| self.type_fault("a whole number of at least 0")),
+            Some(node) => {
+                node.integer().and_then(|value| u64::try_from(value).ok()).map(Some).ok_or_else(|| self.not_whole(node))
+            }
+        }
+    }
+
+    /// A number with a unit is one where a unit is taken; elsewhere the key's own name says which it counts in.
+    fn not_whole(&self, node: &Node) -> Diagnostic {
+        let fault = self.type_fault("a whole number of at least 0");
+        let counts = |words: &[&str]| words.iter().any(|word| self.path.ends_with(word));
+        let plain = node.text().and_then(|text| match () {
+            () if counts(&["_bytes", "_bytes_per_sec"]) => Some(("bytes", scaled(text, &SIZES)?)),
+            () if counts(&["_secs", "_seconds"]) => Some(("seconds", scaled(text, &DURATIONS)?)),
+            () => None,
+        });
+        match plain {
+            Some((unit, number)) => fault.hint(format!("this key counts {unit}, without a unit: {number}")),
+            None => fault,
         }
     }
 
@@ -264,7 +277,7 @@ impl<'a> Field<'a> {
     pub(super) fn duration(&self) -> Result<Option<Duration>> {
         let Some(text) = self.text()? else { return Ok(None) };
         let bad = || self.fault(&format!("'{text}' must be a duration: an integer, optionally suffixed s/m/h/d"));
-        let seconds = scaled(&text, &[("s", 1), ("m", 60), ("h", 3600), ("d", 86_400)]).ok_or_else(bad)?;
+        let seconds = scaled(&text, &DURATIONS).ok_or_else(bad)?;
         if seconds == 0 {
             return Err(self.fault("must be greater than zero"));
         }
@@ -275,13 +288,16 @@ impl<'a> Field<'a> {
     pub(super) fn size(&self) -> Result<Option<u64>> {
         let Some(text) = self.text()? else { return Ok(None) };
         let bad = || self.fault(&format!("'{text}' must be a byte count, optionally suffixed Ki/Mi/Gi"));
-        let bytes = scaled(&text, &[("Ki", 1 << 10), ("Mi", 1 << 20), ("Gi", 1 << 30)]).ok_or_else(bad)?;
+        let bytes = scaled(&text, &SIZES).ok_or_else(bad)?;
         if bytes == 0 {
             return Err(self.fault("must be greater than zero"));
         }
         Ok(Some(bytes))
     }
 }
+
+const DURATIONS: [(&str, u64); 4] = [("s", 1), ("m", 60), ("h", 3600), ("d", 86_400)];
+const SIZES: [(&str, u64); 3] = [("Ki", 1 << 10), ("Mi", 1 << 20), ("Gi", 1 << 30)];
 
 fn scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let unit = units.iter().find_map(|(suffix, factor)| Some((text.strip_suffix(suffix)?, *factor)));

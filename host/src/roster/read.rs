@@ -102,9 +102,15 @@ impl Reader<'_> {
     fn list<'n>(&self, key: &Key<'n>, what: &str) -> Result<&'n [Node]> {
         match key.value {
             None => Err(self.fault(key, &format!("missing; it must be a list of {what}"))),
-            Some(node) => {
-                node.list().ok_or_else(|| self.fault(key, &format!("must be a list of {what}, found {}", node.found())))
-            }
+            Some(node) => node.list().ok_or_else(|| {
+                let refusal = self.fault(key, &format!("must be a list of {what}, found {}", node.found()));
+                match (node.string(), key.path.rsplit('.').next()) {
+                    (Some(one), Some(name)) if is_member_name(one) => {
+                        refusal.hint(format!("one is a list too: {name}: [{one}]"))
+                    }
+                    _ => refusal,
+                }
+            }),
         }
     }
 
@@ -138,7 +144,11 @@ impl Reader<'_> {
             entry: match entry_key.value {
                 None => false,
                 Some(node) => node.boolean().ok_or_else(|| {
-                    self.fault(&entry_key, &format!("must be true or false, found {}", described(node)))
+                    let refusal = self.fault(&entry_key, &format!("must be true or false, found {}", described(node)));
+                    match node.text().map(str::to_lowercase).as_deref() {
+                        Some("true" | "yes" | "on" | "y" | "1") => refusal.hint("write entry: true, without quotes"),
+                        _ => refusal.hint("write entry: true on the one entry member, and no entry: on the others"),
+                    }
                 })?,
             },
             mark: name_key.mark,
@@ -176,7 +186,9 @@ impl Reader<'_> {
         }
         let Some(items) = node.list() else {
             let fault = format!("must be all or a list of rules, found {}", described(node));
-            return Err(self.fault(&key, &fault));
+            let near = node.text().and_then(|text| nearest(&text.to_lowercase(), ["all"].into_iter()));
+            let hint = near.map_or(FIELDS.to_owned(), |near| format!("did you mean '{near}'?"));
+            return Err(self.fault(&key, &fault).hint(hint));
         };
         let rule = |(index, node): (usize, &Node)| self.rule(&format!("reachability[{index}]"), node);
         Ok(Reachability::Rules(items.iter().enumerate().map(rule).collect::<Result<_>>()?))

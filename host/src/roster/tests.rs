@@ -129,6 +129,23 @@ fn every_fault_has_its_code_path_and_place() {
 }
 
 #[test]
+fn a_slip_of_the_pen_is_answered_with_what_was_probably_meant() {
+    let swap = |from: &str, to: &str| GOOD.replacen(from, to, 1);
+    let rules = "reachability:\n  - from: lead\n    to: [no, no]\n";
+    for (text, hint) in [
+        (swap("entry: true", "entry: True"), "write entry: true, without quotes"),
+        (swap("entry: true", "entry: 'yes'"), "write entry: true, without quotes"),
+        (swap("to: [no, no]", "to: no"), "one is a list too: to: [no]"),
+        (swap(rules, "reachability: ALL\n"), "did you mean 'all'?"),
+        (swap(rules, "reachability: al\n"), "did you mean 'all'?"),
+        (swap("to: [no, no]", "too: [no, no]"), "did you mean 'to'?"),
+        (swap("from: lead", "from: laed"), "did you mean 'lead'?"),
+    ] {
+        assert_eq!(refused(&text).hint_text(), Some(hint), "{text}");
+    }
+}
+
+#[test]
 fn a_hint_says_what_would_help() {
     assert!(refused(&GOOD.replace("local/worker", "worker")).hint_text().unwrap().contains("'local/worker'"));
     assert_eq!(refused(&GOOD.replace("local/worker", "local/Worker")).hint_text(), None);
