@@ -11,6 +11,7 @@ pub mod lock;
 pub mod name;
 pub mod project;
 pub mod skill;
+pub mod source;
 pub mod store;
 
 pub use archive::{Archive, ArchiveError, Payload};

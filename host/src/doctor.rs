@@ -47,6 +47,9 @@ pub fn check(cwd: &Path, bind: &str, home: Result<MurmurHome>, report: &mut Repo
             report.out("");
             let around = home.as_ref().ok().map(|home| Surroundings::read(&dir, home, report));
             roster::block(&dir, around.as_ref(), report);
+            if let Some(warning) = crate::containment::host::warning() {
+                report.warning(&warning);
+            }
             if let Ok(home) = home {
                 leftovers::block(&home, report);
             }

@@ -358,3 +358,51 @@ fn a_missing_bundled_version_is_answered_with_the_one_that_is_bundled() {
     let fix = format!("Fix: name a version of murmur/driver-scripted that is there, such as {bundled}");
     assert!(said.stdout.contains(&fix), "{fix}: {}", said.stdout);
 }
+
+#[test]
+fn a_task_that_begins_with_a_dash_is_a_task() {
+    let world = World::new();
+    let say = json!({"rules": [{"turns": [[{"say": "{{task}}"}]]}]});
+    world.write("murmur.yaml", Agent::scripted("agent", say.clone()).manifest());
+    for (args, task) in [
+        (&["run", "--task", "- buy bread"][..], "- buy bread"),
+        (&["run", "--system-prompt", "- be brief", "--task", "-5 degrees"], "-5 degrees"),
+        (&["run", "--task=-v"], "-v"),
+    ] {
+        world.mur(args).ok();
+        assert_eq!(world.traces().pop().and_then(|trace| trace.result()).as_deref(), Some(task), "{args:?}");
+    }
+    assert_eq!(world.mur(["run", "--task", "--json"]).run().code(), Some(2), "a flag is no task");
+    // The launcher hands it on as it came.
+    world.roster(&Roster::new().member("lead", Agent::scripted("lead", say)));
+    world.mur(["run", "--roster", "--task", "-- from a list"]).ok();
+    assert_eq!(world.trace("lead").result().as_deref(), Some("-- from a list"));
+}
+
+#[test]
+fn a_number_with_a_unit_is_answered_with_the_plain_one_its_key_takes() {
+    let world = World::new();
+    for (path, value, plain) in [
+        (&["capabilities", "limits", "memory_bytes"][..], "64Mi", "this key counts bytes, without a unit: 67108864"),
+        (&["lifecycle", "shell_grace_secs"], "2m", "this key counts seconds, without a unit: 120"),
+        (&["capabilities", "limits", "deadline_seconds"], "1h", "this key counts seconds, without a unit: 3600"),
+    ] {
+        world.write("murmur.yaml", quick("agent").with(path, value).manifest());
+        let said = refusal(&world.mur(["run", "--task", "x"]).run());
+        assert!(said.starts_with("error[E-MAN-002]") && said.contains(plain), "{said}");
+    }
+}
+
+#[test]
+fn a_misspelt_capsule_of_a_member_is_answered_with_the_one_that_is_installed() {
+    let world = World::new();
+    world.install(&quick("writer"));
+    world.write("roster.yaml", Roster::new().member("lead", quick("wirter")).text());
+    let said = world.mur(["run", "--roster", "--task", "x"]).run();
+    said.refused("E-ROS-007");
+    assert!(
+        said.stderr.contains("hint: did you mean 'local/writer', which is installed? otherwise build it"),
+        "{}",
+        said.stderr
+    );
+}

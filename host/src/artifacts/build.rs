@@ -50,15 +50,7 @@ pub(super) struct Packed {
 
 /// Builds the artifact of a directory. On an error no archive is written.
 pub fn build(source: &Path, output: Option<&Path>) -> Result<Built> {
-    let path = source.join(MANIFEST);
-    let text = match yaml::read_file(&path, archive::MAX_MANIFEST) {
-        Ok(text) => text,
-        Err(yaml::ReadFault::Missing) => {
-            return Err(Diagnostic::new(codes::E_IO_001, format!("no murmur.yaml in {}", source.display()))
-                .hint("name the directory that holds the artifact's murmur.yaml"));
-        }
-        Err(yaml::ReadFault::Other(cause)) => return Err(io(format!("{}: {cause}", path.display()))),
-    };
+    let text = text_of(source)?;
     let manifest = read_artifact(&text, MANIFEST)?;
     check_manifest(&manifest)?;
     if manifest.runtime == CAPSULE {
@@ -75,6 +67,31 @@ pub fn build(source: &Path, output: Option<&Path>) -> Result<Built> {
     let level = check_payload(&manifest, &files, &mut warnings)?;
     write(&target, files, level)?;
     Ok(Built { path: target, level, warnings })
+}
+
+fn text_of(source: &Path) -> Result<Vec<u8>> {
+    let path = source.join(MANIFEST);
+    yaml::read_file(&path, archive::MAX_MANIFEST).map_err(|fault| match fault {
+        yaml::ReadFault::Missing => Diagnostic::new(codes::E_IO_001, format!("no murmur.yaml in {}", source.display()))
+            .hint("name the directory that holds the artifact's murmur.yaml"),
+        yaml::ReadFault::Other(cause) => io(format!("{}: {cause}", path.display())),
+    })
+}
+
+/// The files that building a directory would pack, without the label.
+///
+/// # Errors
+/// Those of [`build`] that keep it from packing anything.
+pub(super) fn contents(source: &Path) -> Result<Vec<Packed>> {
+    let text = text_of(source)?;
+    let manifest = read_artifact(&text, MANIFEST)?;
+    check_manifest(&manifest)?;
+    let target = target(source, None, &manifest)?;
+    let mut files = vec![Packed { name: MANIFEST.into(), bytes: text }];
+    for entry in required(&manifest, &mut Vec::new())? {
+        files.push(read_required(source, &entry, &target)?);
+    }
+    Ok(files)
 }
 
 /// What packing a capsule's manifest would be refused or warned of, as far as the text tells; a manifest that does not say

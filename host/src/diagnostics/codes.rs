@@ -192,6 +192,7 @@ codes! {
     W_REG_001 "W-REG-001" "a native artifact is stored without its platform";
     W_REG_002 "W-REG-002" "a capsule that may be spawned could not be read";
     W_REG_003 "W-REG-003" "an installed artifact does not fit what this host serves";
+    W_REG_004 "W-REG-004" "an installed capsule is not what its source would build";
     W_ROS_001 "W-ROS-001" "a member may be called by more members than it holds tasks";
     W_RUN_001 "W-RUN-001" "a reply was cut at its output cap";
     W_RUN_002 "W-RUN-002" "a harness version has not been tested";

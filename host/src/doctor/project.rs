@@ -6,9 +6,11 @@ use mur_plugin_api::IoStatus;
 
 use super::surroundings::Surroundings;
 use super::{Report, artifacts, host, leftovers, models, roster};
-use crate::artifacts::build;
 use crate::artifacts::lock::Lock;
+use crate::artifacts::name::LOCAL_SCOPE;
+use crate::artifacts::source::SourceDir;
 use crate::artifacts::store::Stores;
+use crate::artifacts::{ArtifactName, Version, build};
 use crate::config::Config;
 use crate::containment::{InForce, Prober};
 use crate::diagnostics::{Diagnostic, Result, codes};
@@ -88,21 +90,21 @@ fn usable(home: &MurmurHome) -> Result<()> {
 
 /// What the manifest alone gives reason to warn of.
 fn declared(capsule: &Capsule, report: &mut Report) {
-    let capabilities = &capsule.capabilities;
-    let shell = capabilities.shell.as_ref();
-    for warning in declared_for_commands(capsule) {
-        // What a check of calls does not see through is said by the launch that makes them.
-        if warning.code() != codes::W_SEC_017 {
-            report.warning(&warning);
-        }
-    }
-    let strip = shell.map(|shell| shell.strip_env.as_slice()).unwrap_or_default();
-    if let Ok(warnings) = check_allow(&capabilities.env.allow, strip) {
-        warnings.iter().for_each(|warning| report.warning(warning));
-    }
+    declared_warnings(capsule).iter().for_each(|warning| report.warning(warning));
     for refusal in refusals(capsule) {
         report.prediction(&refusal);
     }
+}
+
+/// The warnings of it.
+pub(super) fn declared_warnings(capsule: &Capsule) -> Vec<Diagnostic> {
+    let capabilities = &capsule.capabilities;
+    // What a check of calls does not see through is said by the launch that makes them.
+    let mut warnings = declared_for_commands(capsule);
+    warnings.retain(|warning| warning.code() != codes::W_SEC_017);
+    let strip = capabilities.shell.as_ref().map(|shell| shell.strip_env.as_slice()).unwrap_or_default();
+    warnings.extend(check_allow(&capabilities.env.allow, strip).unwrap_or_default());
+    warnings
 }
 
 /// What `mur build` would refuse or warn of in a manifest that says what it is packed as; a launch reads less of it.
@@ -220,10 +222,22 @@ fn stored(capsule: &Capsule, dir: &Path, home: &MurmurHome, config: &Config, rep
         Ok(stores) => stores,
         Err(fault) => return report.error(&fault),
     };
+    installed_alike(capsule, dir, &stores, report);
     artifacts::wit_level(&stores, capsule, report);
     artifacts::old_layout(home, dir, report);
     let driver = artifacts::checklist(capsule, dir, &stores, &Lock::read(dir), report);
     models::block(capsule, driver.as_ref(), report);
+}
+
+/// Whether what is installed under the capsule's own name is what lies here.
+fn installed_alike(capsule: &Capsule, dir: &Path, stores: &Stores, report: &mut Report) {
+    let (Ok(name), Ok(version)) = (ArtifactName::new(LOCAL_SCOPE, &capsule.name), Version::parse(&capsule.version))
+    else {
+        return;
+    };
+    if let Some(source) = SourceDir::at(dir.to_owned()).filter(|source| source.is_of(&name, &version)) {
+        roster::compare(&source, &name, &version, stores, report);
+    }
 }
 
 /// Where a session would keep what it makes, and how that is held from its commands.

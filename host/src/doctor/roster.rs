@@ -4,11 +4,15 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use super::Report;
+use super::project::declared_warnings;
 use super::surroundings::Surroundings;
+use crate::artifacts::source::{SourceDir, beside, stale as unlike};
+use crate::artifacts::{ArtifactName, Stores, Version};
 use crate::containment::Prober;
 use crate::diagnostics::{Diagnostic, codes};
+use crate::formation::launch;
 use crate::formation::project::Project;
-use crate::manifest::read_capsule;
+use crate::manifest::{gateway_warnings, read_capsule};
 use crate::plugins::Registry;
 use crate::roster::FILE_NAME;
 use crate::roster::admission::{Admitted, Reach};
@@ -39,6 +43,8 @@ pub(super) fn block(dir: &Path, around: Option<&Surroundings>, report: &mut Repo
     report.out("");
     if let Some(around) = around {
         members(&survey, around, report);
+        whole(dir, &survey, report);
+        stale(dir, &survey, around, report);
     }
 }
 
@@ -67,7 +73,11 @@ fn members(survey: &Survey, around: &Surroundings, report: &mut Report) {
             continue;
         }
         // It was read once already, so it reads.
-        let Ok((capsule, _)) = read_capsule(declared.manifest.as_bytes(), crate::manifest::FILE_NAME) else { continue };
+        let file = format!("{} of member '{}'", crate::manifest::FILE_NAME, member.name);
+        let Ok((capsule, unknown)) = read_capsule(declared.manifest.as_bytes(), &file) else { continue };
+        for warning in &unknown {
+            report.warning(warning);
+        }
         let about = format!("member '{}' ({}@{}): ", member.name, member.capsule, member.version);
         let (keys, warnings) = around.keys(&capsule);
         let granted = &capsule.capabilities;
@@ -76,8 +86,53 @@ fn members(survey: &Survey, around: &Surroundings, report: &mut Report) {
         for refusal in refusals(&capsule).into_iter().chain(keys).chain(lacking.iter().cloned()) {
             report.prediction(&refusal.prefixed(&about));
         }
-        for warning in warnings {
+        for warning in declared_warnings(&capsule).into_iter().chain(gateway_warnings(&capsule)).chain(warnings) {
             report.warning(&warning.prefixed(&about));
+        }
+    }
+}
+
+/// What the launcher says of the formation as a whole.
+fn whole(dir: &Path, survey: &Survey, report: &mut Report) {
+    for warning in launch::warnings(None, dir, survey.seen.has_edges()) {
+        report.warning(&warning);
+    }
+}
+
+/// What is installed and is not what lies in the project: a launch runs the installed one.
+fn stale(dir: &Path, survey: &Survey, around: &Surroundings, report: &mut Report) {
+    let mut registry = Registry::new(&around.home, &around.config.plugins);
+    // What cannot be opened was said where the roster was admitted.
+    let Ok(stores) = Stores::open(&around.home, Some(dir), &around.config, &mut registry) else { return };
+    let sources = beside(dir);
+    let mut seen = HashSet::new();
+    for member in survey.seen.members.iter().filter(|member| seen.insert((&member.capsule, &member.version))) {
+        let (Ok(name), Ok(version)) = (ArtifactName::parse(&member.capsule), Version::parse(&member.version)) else {
+            continue;
+        };
+        for source in sources.iter().filter(|source| source.is_of(&name, &version)) {
+            compare(source, &name, &version, &stores, report);
+        }
+    }
+}
+
+/// Compares a directory with what is installed under its name.
+pub(super) fn compare(
+    source: &SourceDir,
+    name: &ArtifactName,
+    version: &Version,
+    stores: &Stores,
+    report: &mut Report,
+) {
+    let Ok(Some(found)) = stores.find(name, version) else { return };
+    let Ok(installed) = stores.read(&found) else { return };
+    match source.unlike(&installed.archive) {
+        Ok(None) => {}
+        Ok(Some(file)) => report.warning(&unlike(name, version, &found.place, &source.dir, &file)),
+        Err(refusal) => {
+            let why =
+                format!("{} cannot be compared with {name}@{version}: {}", source.dir.display(), refusal.message());
+            report.warning(&Diagnostic::new(codes::W_REG_004, why).hint(format!("mur build {}", source.dir.display())));
         }
     }
 }

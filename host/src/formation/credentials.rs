@@ -99,6 +99,7 @@ mod tests {
             reach: Reach::Rules(vec![(0, 1), (0, 2), (2, 1)]),
             warnings: Vec::new(),
             retain: None,
+            stale: Vec::new(),
         }
     }
 

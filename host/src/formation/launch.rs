@@ -1,7 +1,7 @@
 //! `mur run --roster`: admit, mint, then drive the formation from its first member to its end, and clean up after it.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::time::{Duration, Instant};
@@ -65,7 +65,13 @@ pub fn run(request: Request) -> Outcome {
         let warning = Diagnostic::new(codes::W_ROS_001, crowded.message.clone());
         output::stderr_line(&format!("[mur run] {}", warning.warning_line()));
     }
-    warn_of_the_host(&request, &project, &admitted);
+    for stale in &admitted.stale {
+        let line = stale.warning_line();
+        output::stderr_line(&format!("[mur run] {line}; {}", stale.hint_text().unwrap_or_default()));
+    }
+    for warning in warnings(request.containment.as_deref(), &project.dir, admitted.has_edges()) {
+        output::runtime_warning(&warning);
+    }
     if let Some(warning) = crate::containment::host::warning_once() {
         output::runtime_warning(&warning);
     }
@@ -78,20 +84,18 @@ pub fn run(request: Request) -> Outcome {
     outcome
 }
 
-/// What holds for every member alike is said here, once.
-fn warn_of_the_host(request: &Request, project: &Project, admitted: &Admitted) {
-    let flag = request.containment.as_deref().and_then(|class| containment::parse_flag(class).ok());
-    let mut warnings = containment::formation_warnings(flag, admitted.has_edges());
-    if project.dir.join(".murmur/artifacts").is_dir() {
+/// What holds for every member alike, said once; `class` is the launch's flag.
+pub(crate) fn warnings(class: Option<&str>, project: &Path, has_edges: bool) -> Vec<Diagnostic> {
+    let flag = class.and_then(|class| containment::parse_flag(class).ok());
+    let mut warnings = containment::formation_warnings(flag, has_edges);
+    if project.join(".murmur/artifacts").is_dir() {
         warnings.push(Diagnostic::new(
             codes::W_SEC_037,
             "the entry member works in the project directory, so its tools could rewrite the artifacts in .murmur, the \
              lock and the roster there; install members with mur install -g",
         ));
     }
-    for warning in warnings {
-        output::runtime_warning(&warning);
-    }
+    warnings
 }
 
 fn unix_ms() -> u64 {

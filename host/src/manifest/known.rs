@@ -1,12 +1,18 @@
 //! The warning a key draws that the capsule reader does not know.
 
 use crate::diagnostics::{Diagnostic, codes};
-use crate::yaml::Doc;
 use crate::yaml::known;
+use crate::yaml::{Doc, Node};
 
 /// One `W-SEC-019` for every key the capsule reader does not know.
 pub(super) fn unknown_keys(doc: &Doc) -> Vec<Diagnostic> {
-    let warning = |unknown: known::Unknown| Diagnostic::new(codes::W_SEC_019, unknown.to_string());
+    // A formation's members say it one beside the other, and not every line of theirs has the member's name before it.
+    let capsule = doc.root().get("name").and_then(Node::text).unwrap_or("-");
+    let warning = |unknown: known::Unknown| {
+        let place = doc.place(unknown.mark);
+        let message = format!("{unknown} (line {} of {}, capsule '{capsule}')", place.line, place.file);
+        Diagnostic::new(codes::W_SEC_019, message)
+    };
     known::unknown(doc.root(), super::keys::TOP).into_iter().map(warning).collect()
 }
 
@@ -26,10 +32,10 @@ mod tests {
         assert_eq!(
             warnings(text),
             [
-                "unrecognized key 'nmae' at the top level — did you mean 'name'?",
-                "unrecognized key 'zebra' at the top level",
-                "unrecognized key 'alow' in artifacts[0].capabilities.shell — did you mean 'allow'?",
-                "unrecognized key 'scope' in network.authentication.credentials.ci — did you mean 'scopes'?",
+                "unrecognized key 'nmae' at the top level — did you mean 'name'? (line 2 of murmur.yaml, capsule '-')",
+                "unrecognized key 'zebra' at the top level (line 1 of murmur.yaml, capsule '-')",
+                "unrecognized key 'alow' in artifacts[0].capabilities.shell — did you mean 'allow'? (line 6 of murmur.yaml, capsule '-')",
+                "unrecognized key 'scope' in network.authentication.credentials.ci — did you mean 'scopes'? (line 10 of murmur.yaml, capsule '-')",
             ]
         );
     }

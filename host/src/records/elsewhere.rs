@@ -32,7 +32,11 @@ fn groups(home: &MurmurHome) -> BTreeSet<PathBuf> {
     let own = home.records();
     // A record is a hint, never proof: only what lies among the records is looked at.
     groups.extend(
-        records.iter().filter_map(|record| record.records_dir.parent()).filter(|dir| dir.starts_with(&own)).map(PathBuf::from),
+        records
+            .iter()
+            .filter_map(|record| record.records_dir.parent())
+            .filter(|dir| dir.starts_with(&own))
+            .map(PathBuf::from),
     );
     groups
 }
@@ -73,7 +77,9 @@ pub fn no_session(home: &MurmurHome, address: &str) -> Option<Diagnostic> {
         let _ = write!(message, "\n{}  {}", one.session, one.member().unwrap_or("-"));
     }
     let hint = match sessions.is_empty() {
-        true => format!("give the id of one of its sessions; in the roster's project mur trace show {address} names them"),
+        true => {
+            format!("give the id of one of its sessions; in the roster's project mur trace show {address} names them")
+        }
         false => "give the id of one of its sessions".to_owned(),
     };
     Some(Diagnostic::new(codes::E_TRC_002, message).hint(hint))

@@ -32,7 +32,8 @@ impl Group {
 
     /// The group that a directory of records is.
     pub fn at(home: &MurmurHome, dir: &Path) -> Self {
-        let root = dir.strip_prefix(home.records()).map_or_else(|_| dir.to_owned(), |mirror| Path::new("/").join(mirror));
+        let root =
+            dir.strip_prefix(home.records()).map_or_else(|_| dir.to_owned(), |mirror| Path::new("/").join(mirror));
         Self { root, dir: dir.to_owned() }
     }
 

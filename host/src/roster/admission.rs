@@ -22,6 +22,8 @@ pub struct Admitted {
     pub warnings: Vec<Crowded>,
     /// The entry member's `trace.retain`.
     pub retain: Option<Retain>,
+    /// `W-REG-004` of every capsule whose manifest is another beside the roster than in the store.
+    pub stale: Vec<Diagnostic>,
 }
 
 impl Admitted {
@@ -180,6 +182,10 @@ pub trait Source {
     fn expect(&mut self, _members: &[&Member]) {}
     /// The installed capsule; the error is the reason in words, and a hint where the usual one does not serve.
     fn installed(&mut self, member: &Member) -> std::result::Result<Installed, Reason>;
+    /// What of it is not as the project's sources have it.
+    fn stale(&self) -> Vec<Diagnostic> {
+        Vec::new()
+    }
     /// The project's lock, read when the first member is there.
     fn lock(&mut self) -> Result<Option<Lock>>;
 }
@@ -206,7 +212,8 @@ pub fn admit(roster: &Roster, checked: Checked, source: &mut dyn Source) -> Resu
         (0..roster.members.len()).map(|index| lookup.member(roster, index)).collect::<Result<_>>()?;
     let members = roster.members.iter().zip(&installed).map(|(member, found)| admitted(member, found)).collect();
     let retain = installed[checked.entry].capsule.trace.retain;
-    let mut admitted = Admitted { members, reach: checked.reach(), warnings: Vec::new(), retain };
+    let stale = lookup.source.stale();
+    let mut admitted = Admitted { members, reach: checked.reach(), warnings: Vec::new(), retain, stale };
     formed(roster, &admitted)?;
     let lifecycles: Vec<_> = installed.iter().map(|member| Some(&member.capsule.lifecycle)).collect();
     admitted.warnings = warning::crowded(&admitted, &lifecycles);

@@ -65,7 +65,9 @@ pub fn survey(roster: &Roster, checked: Checked, source: &mut dyn Source) -> Sur
         Err(_) => absent(member),
     });
     let retain = found[checked.entry].as_ref().ok().and_then(|entry| entry.capsule.trace.retain);
-    let mut seen = Admitted { members: members.collect(), reach: checked.reach(), warnings: Vec::new(), retain };
+    let members = members.collect();
+    // Whoever looks at a survey compares sources whole, files and all.
+    let mut seen = Admitted { members, reach: checked.reach(), warnings: Vec::new(), retain, stale: Vec::new() };
     let lifecycles: Vec<_> =
         found.iter().map(|found| found.as_ref().ok().map(|member| &member.capsule.lifecycle)).collect();
     seen.warnings = warning::crowded(&seen, &lifecycles);

@@ -7,8 +7,12 @@ use super::super::Member;
 use super::super::admission::{Installed, Reason, Source};
 use super::ahead::Ahead;
 use super::parent::PROGRESS;
+use crate::artifacts::archive::MANIFEST;
 use crate::artifacts::lock::Lock;
-use crate::artifacts::store::{Found, Stores, verified};
+use crate::artifacts::name::how_to_get;
+use crate::artifacts::source::{self, SourceDir};
+use crate::artifacts::store::{Found, Place, Stores, verified};
+use crate::artifacts::{ArtifactName, Version};
 use crate::config::Config;
 use crate::diagnostics::{Diagnostic, Result, output};
 use crate::manifest::capsule_of;
@@ -21,6 +25,8 @@ pub(super) struct StoreSource {
     project: PathBuf,
     stores: Arc<Stores>,
     ahead: Ahead,
+    /// What was taken from a store: which one, and its manifest.
+    taken: Vec<(ArtifactName, Version, Place, String)>,
 }
 
 /// What a store gave for a member: its bytes hash to what the store says, and nobody has looked into them.
@@ -33,7 +39,7 @@ impl StoreSource {
         progress(|| "the stores are being opened".to_owned());
         let mut registry = Registry::new(home, &config.plugins);
         let stores = Arc::new(Stores::open(home, Some(project), &config, &mut registry)?);
-        Ok(Self { project: project.to_owned(), stores, ahead: Ahead::default() })
+        Ok(Self { project: project.to_owned(), stores, ahead: Ahead::default(), taken: Vec::new() })
     }
 }
 
@@ -58,7 +64,19 @@ impl Source for StoreSource {
             )
         })?;
         let manifest = verified.doc.text().to_owned();
+        self.taken.push((found.name, found.version, found.place, manifest.clone()));
         Ok(Installed { sha256: verified.sha256, manifest, capsule, bound: verified.bound() })
+    }
+
+    fn stale(&self) -> Vec<Diagnostic> {
+        // Compared by bytes first: where nothing changed, nothing is parsed.
+        let same = |source: &SourceDir| self.taken.iter().any(|(_, _, _, text)| text.as_bytes() == source.manifest);
+        let others = source::beside(&self.project).into_iter().filter(|source| !same(source));
+        let meant = others.filter_map(|other| {
+            let (name, version, place, _) = self.taken.iter().find(|(name, version, ..)| other.is_of(name, version))?;
+            Some(source::stale(name, version, place, &other.dir, MANIFEST))
+        });
+        meant.collect()
     }
 
     fn lock(&mut self) -> Result<Option<Lock>> {
@@ -75,7 +93,10 @@ fn fetch(stores: &Stores, member: &Member) -> Fetched {
     let Some(found) = stores.find(&member.capsule, &member.version).map_err(|error| reason(&error))? else {
         let (searched, others) = (stores.searched(&member.capsule), stores.others(&member.capsule));
         let text = format!("not installed in the project or global store (looked in: {searched}{others})");
-        return Err(Reason { text, hint: None, other_version: !others.is_empty() });
+        let near = stores.near(&member.capsule).filter(|_| others.is_empty());
+        let get = how_to_get(&member.capsule, &member.version);
+        let hint = near.map(|near| format!("did you mean '{near}', which is installed? otherwise {get}"));
+        return Err(Reason { text, hint, other_version: !others.is_empty() });
     };
     let bytes = stores.read_bytes(&found).map_err(|error| reason(&error))?;
     Ok((found, bytes))
