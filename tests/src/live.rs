@@ -1,5 +1,6 @@
 //! Formations looked at while they live: processes by `/proc`, doors, traces, and the launch most suites share.
 
+pub mod calling;
 pub mod capsule;
 pub mod door;
 pub mod formation;
