@@ -18,6 +18,7 @@ pub mod conversation;
 mod dist;
 mod door;
 pub mod escape;
+pub mod hooked;
 pub mod launcher;
 mod lines;
 pub mod live;

@@ -2,61 +2,14 @@
 
 use std::fs;
 
-use mur_tests::{Agent, Done, Trace, World};
+use mur_tests::hooked::{Ran, entry, run, writes};
+use mur_tests::{Agent, World};
 use serde_json::{Value, json};
 
 /// A capsule that calls a tool once and then answers.
 fn agent() -> Agent {
     let call = json!({"call": "text-stats", "input": {"text": "a b c"}});
     Agent::scripted("agent", json!({"rules": [{"turns": [[call], [{"say": "{{last}}"}]]}]})).tool("text-stats")
-}
-
-/// A hook's entry with its grants and configuration.
-fn entry(hook: Value, capabilities: Value, config: Value) -> Value {
-    let mut entry = hook;
-    entry["capabilities"] = capabilities;
-    if !config.is_null() {
-        entry["config"] = config;
-    }
-    entry
-}
-
-/// Grants of a hook that writes what it hears.
-fn writes() -> Value {
-    json!({"filesystem": {"records": true}})
-}
-
-struct Ran {
-    done: Done,
-    trace: Trace,
-}
-
-impl Ran {
-    /// The lines the hook wrote.
-    fn lines(&self) -> Vec<Value> {
-        let text = fs::read_to_string(self.trace.directory().join("hooks/events.jsonl")).unwrap_or_default();
-        text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
-    }
-
-    fn events(&self) -> Vec<(String, u64)> {
-        let pair = |line: &Value| {
-            (line["event"].as_str().unwrap_or_default().to_owned(), line["count"].as_u64().unwrap_or(u64::MAX))
-        };
-        self.lines().iter().map(pair).collect()
-    }
-
-    #[track_caller]
-    fn line(&self, event: &str) -> Value {
-        let found = self.lines().into_iter().find(|line| line["event"] == event);
-        found.unwrap_or_else(|| panic!("no {event} in {:?}\n{}", self.events(), self.done.stderr))
-    }
-}
-
-fn run(world: &World, agent: &Agent) -> Ran {
-    world.write("murmur.yaml", agent.manifest());
-    let done = world.mur(["run", "--task", "work"]).run();
-    let trace = world.traces().pop().unwrap_or_else(|| panic!("no trace\n{}", done.stderr));
-    Ran { done, trace }
 }
 
 #[test]
@@ -386,7 +339,7 @@ fn an_answer_for_the_stream_must_be_a_json_object() {
 fn a_hook_that_could_never_do_what_it_declares_refuses_the_launch() {
     let world = World::new();
     for (name, contract, words) in [
-        ("compactor", json!({"binding": "on-compaction", "commit_policy": "replace-context"}), "on-compaction"),
+        ("hasty", json!({"commit_policy": "replace-context", "execution_mode": "async"}), "invalid config"),
         ("wrong", json!({"binding": "on-session-start", "commit_policy": "deny"}), "invalid config"),
         ("rude", json!({"commit_policy": "deny"}), "invalid config"),
         ("late", json!({"binding": "on-stage", "execution_mode": "async"}), "invalid config"),

@@ -1,8 +1,9 @@
 //! `murmur:process/exec` from a real tool: decided by `mur`, run as a shell command is run.
 
 use mur_tests::commands::{CLASSES, Ran, TWO, caller, run};
+use mur_tests::hooked::entry;
 use mur_tests::{World, component};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// A program to run, and what of the outcome is told.
 struct Asked<'a> {
@@ -104,6 +105,11 @@ const CORE: &str = r#"(import "murmur:process/exec@0.1.0" (instance $api
         (with "libc" (instance $libc))))"#;
 
 fn asked(asked: &Asked<'_>, class: &str, own: Option<&[&str]>) -> Ran {
+    asked_before(asked, class, own, |_| Vec::new())
+}
+
+/// The same in a session with hooks.
+fn asked_before(asked: &Asked<'_>, class: &str, own: Option<&[&str]>, hooks: impl Fn(&World) -> Vec<Value>) -> Ran {
     let world = World::new();
     let tool = world.install_tool("asking", &asked.component());
     let mut agent = caller("agent", &["sh", "env"], &[("asking", json!({}))])
@@ -112,6 +118,7 @@ fn asked(asked: &Asked<'_>, class: &str, own: Option<&[&str]>) -> Ran {
     if let Some(own) = own {
         agent = agent.artifact_capability("asking", json!({"shell": {"allow": own}}));
     }
+    let agent = hooks(&world).into_iter().fold(agent, mur_tests::Agent::artifact);
     let ran = run(&world, &agent, class);
     // The world goes, the answer stays.
     drop(world);
@@ -180,4 +187,30 @@ fn an_output_of_megabytes_comes_back_and_a_longer_one_is_cut() {
     let line = "i=0; while [ $i -lt 2048 ]; do printf %01024d $i; i=$((i+1)); done";
     let ran = asked(&Asked { args: &["-c", line], ..Asked::default() }, "unconfined", None);
     assert_eq!(ran.text(0).len(), 2 << 20);
+}
+
+#[test]
+fn what_a_component_runs_is_decided_and_watched_by_hooks_as_a_command_is() {
+    let program = Asked { args: &["-c", "echo made"], ..Asked::default() };
+    let ran = asked_before(&program, "unconfined", None, |world| {
+        let contract = json!({"binding": "on-shell", "commit_policy": "deny"});
+        let config = json!({"answers": {"on-shell": {"deny": "not this", "when": "made"}}});
+        vec![entry(world.install_hook("guard", &contract), json!({}), config)]
+    });
+    assert!(
+        ran.text(0).starts_with("not-granted: 'sh' was not run: hook 'guard' denied it: not this"),
+        "{}",
+        ran.text(0)
+    );
+    let denied = ran.trace.one("call_denied");
+    assert_eq!((&denied["event"], &denied["target"]), (&json!("on-shell"), &json!("sh")));
+    assert!(ran.trace.all("shell").is_empty());
+
+    let told = json!({"answers": {"on-shell": {"error": "told"}}});
+    let ran = asked_before(&program, "unconfined", None, |world| {
+        vec![entry(world.install_hook("watcher", &json!({"binding": "on-shell"})), json!({}), told.clone())]
+    });
+    assert_eq!(ran.text(0), "made\n");
+    let faults = ran.trace.all("hook_dispatch_error");
+    assert_eq!((faults.len(), &faults[0]["event"]), (1, &json!("on-shell")), "once, after it ended");
 }

@@ -3,7 +3,7 @@
 use super::Report;
 use crate::diagnostics::{Diagnostic, codes};
 use crate::manifest::{ArtifactManifest, Capsule, Inference};
-use crate::session::staging::settle;
+use crate::session::staging::{check_compaction, settle};
 
 /// Checks the primary choice against its driver's table.
 pub(super) fn block(capsule: &Capsule, driver: Option<&ArtifactManifest>, report: &mut Report) {
@@ -46,15 +46,7 @@ fn limits(
     if budget.input_budget() == Some(0) {
         return Err(no_room("inference.max_tokens"));
     }
-    if let Some(cap) = inference.compaction.max_tokens {
-        if row.is_some_and(|row| cap > u64::from(row.max_output_tokens)) {
-            let message = format!("inference.compaction.max_tokens is above what model '{model}' can answer");
-            return Err(Diagnostic::new(codes::E_RUN_054, message).hint("lower it to the driver's ceiling"));
-        }
-        if budget.context_window.is_some_and(|window| cap >= window) {
-            return Err(no_room("inference.compaction.max_tokens"));
-        }
-    }
+    check_compaction(name, inference, capsule.context.max_tokens, table)?;
     let window = budget.context_window.map_or("no window known".to_owned(), |window| format!("window {window}"));
     let line = format!("{model} by {name}: at most {} output tokens, {window}", budget.max_output_tokens);
     let unknown = budget.context_window.is_none().then(|| {

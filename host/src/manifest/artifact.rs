@@ -102,6 +102,13 @@ pub struct HookContract {
     pub commit_policy: String,
 }
 
+impl HookContract {
+    /// Whether it may put another conversation in the place of one that has become too long.
+    pub fn compacts(&self) -> bool {
+        self.commit_policy == "replace-context"
+    }
+}
+
 /// The events a hook can be bound to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the variants are the manifest's words")]

@@ -3,6 +3,8 @@
 //! [`Agent`] holds what stays the same for a session; a `TaskRun` is one task from its activation to its terminal state
 //! (`run`), its turns (`turn`), its tool calls (`dispatch`) and the calls it makes to other members (`members`).
 
+mod command_event;
+mod compaction;
 pub mod conversation;
 mod dispatch;
 mod ending;
@@ -13,9 +15,11 @@ mod hooked;
 mod host_calls;
 mod members;
 mod native;
+mod pairs;
 mod prompt;
 pub mod provided;
 mod read_only;
+mod recipe;
 mod results;
 mod retry;
 mod run;
@@ -37,6 +41,7 @@ use sha2::{Digest, Sha256};
 
 pub use fence::fenced;
 pub use prompt::member_line;
+pub use spend::Refused;
 pub use wire::Message;
 
 use super::context::{Tool, ToolKind};
@@ -60,6 +65,8 @@ pub struct Agent {
     /// The request's tool array, and how many pulls and removals it knows of.
     tools: Mutex<(Arc<ToolArray>, u64)>,
     notice_given: AtomicBool,
+    /// The conversation of the resumed session was looked at for `--resume-mode compact`.
+    resumed: AtomicBool,
 }
 
 /// What the model is offered, as it is sent.
@@ -100,6 +107,7 @@ impl Agent {
             system: Hashed { sha: sha256(system.as_bytes()), text: system },
             tools: Mutex::new((Arc::new(tools), 0)),
             notice_given: AtomicBool::new(false),
+            resumed: AtomicBool::new(false),
             ctx,
         }
     }

@@ -73,6 +73,8 @@ pub struct SessionContext {
     pub launch_context: Option<ContextId>,
     /// Whether an earlier session is resumed: then every task loads what its context holds.
     pub resumed: bool,
+    /// Whether its conversation is to be shortened first.
+    pub resume_compact: bool,
     /// `localhost:<port>`.
     pub url: String,
     /// `spend.machine_tokens_per_day`.
@@ -210,6 +212,19 @@ pub struct Driver {
     pub config_json: Option<String>,
     /// What the model takes.
     pub limits: ModelBudget,
+    /// Most output tokens of each model in the driver's table.
+    pub ceilings: BTreeMap<String, u64>,
+    /// What a compaction asks with.
+    pub compaction: CompactionChoice,
+}
+
+/// What `inference.compaction` comes to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CompactionChoice {
+    /// The prompt, inline or read from its file.
+    pub system_prompt: Option<String>,
+    /// The driver's configuration with the compaction's keys over it, as compact JSON; `None` without such keys.
+    pub config_json: Option<String>,
 }
 
 /// What one request to the model may hold.

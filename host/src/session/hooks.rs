@@ -17,7 +17,9 @@ pub use scene::{Scene, TaskScene, Uses};
 
 use super::context::SessionContext;
 use crate::manifest::{HookBinding, HookContract};
-use crate::worker::hook::{HookEvent, HookOutput, SessionEndEvent, SessionFacts, StageEvent, ToolManifest};
+use crate::worker::hook::{
+    CompactionEvent, HookEvent, HookMessage, HookOutput, SessionEndEvent, SessionFacts, StageEvent, ToolManifest,
+};
 use crate::worker::{CallError, HostCalls, LostWorker, WorkerSet};
 use calls::HookCall;
 use queue::Queue;
@@ -25,6 +27,9 @@ use queue::Queue;
 /// How long the hooks of a session have at its end, all of them together: for `on-session-end`, then for what their queues
 /// still hold.
 const END_LIMIT: Duration = Duration::from_secs(15);
+
+/// What the log says of an answer that does nothing.
+const NOT_HONOURED: &str = "this answer is not honoured from it here";
 
 /// One hook, as its own manifest and the capsule's entry describe it.
 pub struct Hook {
@@ -51,6 +56,21 @@ pub struct Committed {
     pub hook: String,
     /// What it said.
     pub output: HookOutput,
+}
+
+/// What became of a conversation that was to be shortened.
+pub enum Compacted {
+    /// A hook gave another in its place.
+    Replaced {
+        /// The hook's bare name.
+        hook: String,
+        /// The conversation from here on.
+        messages: Vec<HookMessage>,
+    },
+    /// Nobody did.
+    Kept,
+    /// A hook that was to do it failed, in words.
+    Failed(String),
 }
 
 /// Why a call is not made.
@@ -159,14 +179,7 @@ impl Hooks {
     ) -> Result<Vec<Committed>, LostWorker> {
         let mut committed = Vec::new();
         for hook in ctx.hooks.0.iter().filter(|hook| hook.hears(&event) && !hook.decides()) {
-            if let Some(queue) = &hook.queue {
-                if !queue.offer(event.clone(), scene.clone()).await {
-                    faults::record(ctx, &hook.name, event.name(), "queue-overflow", "its queue is full");
-                }
-                continue;
-            }
-            let answer = call(ctx, hook, event.clone(), scene).await?;
-            committed.extend(answer.map(|output| Committed { hook: hook.name.clone(), output }));
+            committed.extend(Self::watch(ctx, hook, &event, scene).await?);
         }
         Ok(committed)
     }
@@ -195,6 +208,71 @@ impl Hooks {
             return Ok(Some(Denial { hook: hook.name.clone(), reason }));
         }
         Ok(None)
+    }
+
+    /// Hands a conversation that is to be shortened to everybody who hears of it. Those that may replace it are asked in
+    /// manifest order until one does; the rest merely watch.
+    pub async fn compact(
+        ctx: &Arc<SessionContext>,
+        event: CompactionEvent,
+        scene: &Scene,
+    ) -> Result<Compacted, LostWorker> {
+        let event = HookEvent::Compaction(event);
+        let mut compacted = Compacted::Kept;
+        for hook in ctx.hooks.0.iter().filter(|hook| hook.hears(&event)) {
+            if !hook.contract.compacts() {
+                Self::watch(ctx, hook, &event, scene).await?;
+                continue;
+            }
+            if !matches!(compacted, Compacted::Kept) {
+                continue;
+            }
+            let answer = ctx.workers.call_hook(&hook.name, event.clone(), HookCall::of(ctx, hook, scene)).await;
+            let (arm, what) = match answer {
+                Err(CallError::Lost(lost)) => return Err(lost),
+                Err(CallError::Cancelled) | Ok(Ok(HookOutput::None)) => continue,
+                Ok(Ok(HookOutput::ReplaceContext(messages))) => {
+                    compacted = Compacted::Replaced { hook: hook.name.clone(), messages };
+                    continue;
+                }
+                Ok(Ok(other)) => {
+                    faults::record(ctx, &hook.name, event.name(), other.arm(), NOT_HONOURED);
+                    continue;
+                }
+                Ok(Err(text)) => ("error", text),
+                Err(error) => (faults::word(&error), error.to_string()),
+            };
+            faults::record(ctx, &hook.name, event.name(), arm, &what);
+            return Ok(Compacted::Failed(what));
+        }
+        Ok(compacted)
+    }
+
+    /// Hands an event to one that watches.
+    async fn watch(
+        ctx: &Arc<SessionContext>,
+        hook: &Arc<Hook>,
+        event: &HookEvent,
+        scene: &Scene,
+    ) -> Result<Option<Committed>, LostWorker> {
+        if let Some(queue) = &hook.queue {
+            if !queue.offer(event.clone(), scene.clone()).await {
+                faults::record(ctx, &hook.name, event.name(), "queue-overflow", "its queue is full");
+            }
+            return Ok(None);
+        }
+        let answer = call(ctx, hook, event.clone(), scene).await?;
+        Ok(answer.map(|output| Committed { hook: hook.name.clone(), output }))
+    }
+
+    /// Whether any hook decides about an event.
+    pub fn decide_about(&self, binding: HookBinding) -> bool {
+        self.0.iter().any(|hook| hook.decides() && hook.contract.binding == Some(binding))
+    }
+
+    /// Whether any hook may shorten a conversation.
+    pub fn can_compact(&self) -> bool {
+        self.0.iter().any(|hook| hook.contract.compacts())
     }
 
     /// Tells a fault of an answer that could not be used after all.
@@ -269,7 +347,7 @@ async fn call(
         Ok(Ok(HookOutput::None)) => {}
         Ok(Ok(output)) if hook.honours(name, output.arm()) => return Ok(Some(output)),
         Ok(Ok(output)) => {
-            faults::record(ctx, &hook.name, name, output.arm(), "this answer is not honoured from it here");
+            faults::record(ctx, &hook.name, name, output.arm(), NOT_HONOURED);
         }
     }
     Ok(None)

@@ -483,6 +483,7 @@ fn context(
         deadline: plan.deadline,
         launch_context: plan.context.clone(),
         resumed: plan.resumed.is_some(),
+        resume_compact: plan.resumed.as_ref().is_some_and(|resumed| resumed.compact),
         url: url.to_owned(),
         machine_tokens_per_day: plan.machine_tokens_per_day,
     }

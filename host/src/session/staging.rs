@@ -22,7 +22,7 @@ use std::sync::Arc;
 pub use artifacts::Part;
 pub(crate) use artifacts::required_of;
 pub(crate) use commands::{declared as declared_for_commands, read_only_advisory_for};
-pub(crate) use driver::settle;
+pub(crate) use driver::{check_compaction, settle};
 pub(crate) use hooks::of as hooks_of;
 use mur_plugin_api::IoStatus;
 pub use network::Networks;
@@ -44,7 +44,7 @@ use crate::containment::{Class, Floors, Helper, Host, InForce, check_cgroup, cla
 use crate::credentials::channel::Membership;
 use crate::diagnostics::{Diagnostic, Result, codes, output};
 use crate::ids::{ContextId, FormationId, SessionId};
-use crate::manifest::{Capsule, NetworkRule, covers_loopback_http};
+use crate::manifest::{Capsule, HookContract, NetworkRule, covers_loopback_http};
 use crate::paths::MurmurHome;
 use crate::plugins::Registry;
 
@@ -181,7 +181,8 @@ pub fn plan(request: RunRequest, joined: Joined, loaded: Loaded) -> Result<Plan>
         check_cgroup(&in_force)?;
     }
     warnings.extend(parts.warnings);
-    let driver = driver::choose(&capsule, &parts.parts, &mut warnings)?;
+    let mut driver = driver::choose(&capsule, &parts.parts, &mut warnings)?;
+    driver.compaction.system_prompt = source.compaction_prompt(&capsule)?;
     let networks = network::plan(&capsule, &parts.parts, &config, &joined.home, &host, &mut warnings)?;
     let prompt = source.prompt(&capsule, &request, &parts.parts)?;
     let task = task::of_launch(request.task.as_deref(), &place, joined.membership.is_some())?;
@@ -199,7 +200,8 @@ pub fn plan(request: RunRequest, joined: Joined, loaded: Loaded) -> Result<Plan>
         // Under a ceiling nothing is sent without the ledger, so a launch without it would do nothing.
         Ledger::new(&joined.home, &SessionId::mint()).used()?;
     }
-    let resuming = resumed.as_ref().map(|resumed| resumed.check(&joined.home, &capsule)).transpose()?;
+    let compacts = parts.parts.iter().filter_map(|part| part.hook.as_ref()).any(HookContract::compacts);
+    let resuming = resumed.as_ref().map(|resumed| resumed.check(&joined.home, &capsule, compacts)).transpose()?;
     say(&warnings);
     warnings.splice(0..0, said);
     // A class whose library cannot be had is refused before anything is created.

@@ -6,6 +6,7 @@
 //! A context is its first caller's. Naming it is no right to it: a member or credential that names another's context
 //! begins anew, and neither reads nor adds to what is kept. The operator reaches all.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -15,6 +16,7 @@ use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 
+use super::pairs;
 use super::wire::Message;
 use crate::diagnostics::output;
 use crate::ids::{ContextId, MessageId};
@@ -28,6 +30,9 @@ const LOAD_MAX: u64 = 64 << 20;
 /// What the model is told of a call whose result was not recorded.
 const UNANSWERED: &str = "No result of this call was recorded: the session ended before it was answered. Whether the tool \
                           ran, and what it did, is not known.";
+
+/// The line of a compaction. It has no role, so whoever reads messages passes it over.
+const COMPACTION: &str = "murmur.compaction";
 
 /// A header is far shorter.
 const MAX_HEADER: usize = 4096;
@@ -100,7 +105,28 @@ impl Conversation {
 
     /// Appends one message.
     pub fn append(&mut self, message: &Message) {
-        if let Err(error) = self.write(message) {
+        self.add(&message.record_line());
+    }
+
+    /// Notes what a compaction leaves of the conversation, of which it made `new`: from here on it consists of these. A
+    /// user's message is added as any is; another that was changed stands in the note, since at this place a reader would
+    /// take it for one that follows.
+    pub fn compacted(&mut self, left: &[Message], new: &[&Message]) {
+        for message in new.iter().filter(|message| message.is_user()) {
+            self.append(message);
+        }
+        let list: Vec<String> = left
+            .iter()
+            .map(|message| match message.is_replacement() && !message.is_user() {
+                true => message.record_line(),
+                false => format!("\"{}\"", message.id),
+            })
+            .collect();
+        self.add(&format!(r#"{{"type":"{COMPACTION}","messages":[{}]}}"#, list.join(",")));
+    }
+
+    fn add(&mut self, line: &str) {
+        if let Err(error) = self.write(line) {
             self.file = State::Failed;
             output::stderr_line(&format!(
                 "[capsule-runtime] the conversation record {} cannot be written: {error}; this task goes on without it",
@@ -109,12 +135,12 @@ impl Conversation {
         }
     }
 
-    fn write(&mut self, message: &Message) -> io::Result<()> {
+    fn write(&mut self, line: &str) -> io::Result<()> {
         if let State::Closed = self.file {
             self.file = State::Open(self.open_to_append()?);
         }
         let State::Open(file) = &mut self.file else { return Ok(()) };
-        file.write_all(format!("{}\n", message.record_line()).as_bytes())
+        file.write_all(format!("{line}\n").as_bytes())
     }
 
     fn open(&self, flags: OFlag) -> io::Result<File> {
@@ -161,6 +187,8 @@ fn ends_a_line(file: &File, length: u64) -> io::Result<bool> {
 pub struct Recorded {
     /// Its messages, oldest first. The first is a user's, and every tool call is answered.
     pub messages: Vec<Message>,
+    /// The conversation as it last stood, where a compaction left less of it.
+    compacted: Option<Vec<Message>>,
     /// Lines that were passed over: torn or damaged ones, answers to calls nobody made, and what a provider would not
     /// take at the beginning.
     pub passed_over: usize,
@@ -175,14 +203,21 @@ impl Recorded {
         let mut open: Vec<String> = Vec::new();
         for text in text.split(|byte| *byte == b'\n').filter(|text| !text.is_empty()) {
             let Some(line) = read_line(text) else {
-                read.passed_over += usize::from(!is_header(text));
+                let taken = match Note::of(text) {
+                    Some(Note { left: Some(left) }) => {
+                        read.answer(&mut open);
+                        read.compact(&left)
+                    }
+                    note => note.is_some(),
+                };
+                read.passed_over += usize::from(!taken);
                 continue;
             };
             if line.role == "tool" {
                 match open.iter().position(|id| Some(id) == line.tool_call_id.as_ref()) {
                     Some(at) => {
                         open.remove(at);
-                        read.messages.push(line.message());
+                        read.push(line.message());
                     }
                     None => read.passed_over += 1,
                 }
@@ -196,27 +231,75 @@ impl Recorded {
                 }
                 open = line.calls();
             }
-            read.messages.push(line.message());
+            read.push(line.message());
         }
         read.answer(&mut open);
         read
     }
 
+    /// The conversation as it last stood: what the last compaction left, and what came after it.
+    pub fn conversation(self) -> Vec<Message> {
+        self.compacted.unwrap_or(self.messages)
+    }
+
+    /// How many messages that is.
+    pub fn conversation_len(&self) -> usize {
+        self.compacted.as_ref().unwrap_or(&self.messages).len()
+    }
+
+    fn push(&mut self, message: Message) {
+        if let Some(compacted) = &mut self.compacted {
+            compacted.push(message.clone());
+        }
+        self.messages.push(message);
+    }
+
+    /// Goes on with these messages alone, each an id or a message. Of two with one id the later is meant. Whether all are
+    /// there; where one is missing the conversation stays as it was.
+    fn compact(&mut self, left: &[Box<RawValue>]) -> bool {
+        let known = self.compacted.iter().flatten().chain(&self.messages);
+        let by_id: HashMap<&str, &Message> = known.map(|message| (message.id.as_str(), message)).collect();
+        let message = |one: &RawValue| match serde_json::from_str::<&str>(one.get()) {
+            Ok(id) => by_id.get(id).map(|&message| message.clone()),
+            Err(_) => read_line(one.get().as_bytes()).map(Line::message),
+        };
+        let left: Option<Vec<Message>> = left.iter().map(|one| message(one)).collect();
+        let fits = left.as_ref().is_some_and(|left| pairs::check(left).is_ok());
+        if fits {
+            self.compacted = left;
+        }
+        fits
+    }
+
     /// Answers what is still open: a provider refuses a conversation with a call that has no result.
     fn answer(&mut self, open: &mut Vec<String>) {
         self.unanswered += open.len();
-        self.messages.extend(open.drain(..).map(|id| Message::tool(&id, true, UNANSWERED)));
+        for id in open.drain(..) {
+            self.push(Message::tool(&id, true, UNANSWERED));
+        }
     }
 }
 
-/// The first line, which says whose record it is.
-fn is_header(text: &[u8]) -> bool {
-    #[derive(Deserialize)]
-    struct Header {
-        #[serde(rename = "type")]
-        kind: String,
+/// A line that is no message: the first, which says whose record it is, or a compaction's.
+struct Note {
+    /// What a compaction left.
+    left: Option<Vec<Box<RawValue>>>,
+}
+
+impl Note {
+    fn of(text: &[u8]) -> Option<Self> {
+        #[derive(Deserialize)]
+        struct Line {
+            #[serde(rename = "type")]
+            kind: String,
+            messages: Option<Vec<Box<RawValue>>>,
+        }
+        match serde_json::from_slice::<Line>(text).ok()? {
+            Line { kind, .. } if kind == "murmur.record" => Some(Self { left: None }),
+            Line { kind, messages } if kind == COMPACTION && messages.is_some() => Some(Self { left: messages }),
+            _ => None,
+        }
     }
-    serde_json::from_slice::<Header>(text).is_ok_and(|header| header.kind == "murmur.record")
 }
 
 struct Line {
@@ -225,6 +308,8 @@ struct Line {
     blocks: Vec<Box<RawValue>>,
     tool_call_id: Option<String>,
     is_error: bool,
+    source_id: Option<String>,
+    inserted_by: Option<String>,
 }
 
 fn read_line(text: &[u8]) -> Option<Line> {
@@ -235,6 +320,8 @@ fn read_line(text: &[u8]) -> Option<Line> {
         id: Option<String>,
         tool_call_id: Option<String>,
         is_error: Option<bool>,
+        source_id: Option<String>,
+        inserted_by: Option<String>,
     }
     let line: Text = serde_json::from_slice(text).ok()?;
     if !["user", "assistant", "tool"].contains(&line.role.as_str()) {
@@ -254,24 +341,25 @@ fn read_line(text: &[u8]) -> Option<Line> {
         blocks,
         tool_call_id: line.tool_call_id,
         is_error: line.is_error.unwrap_or(false),
+        source_id: line.source_id,
+        inserted_by: line.inserted_by,
     })
 }
 
 impl Line {
     /// Ids of the calls an assistant's message makes.
     fn calls(&self) -> Vec<String> {
-        #[derive(Deserialize)]
-        struct Block {
-            #[serde(rename = "type")]
-            kind: String,
-            id: Option<String>,
-        }
-        let blocks = self.blocks.iter().filter_map(|block| serde_json::from_str::<Block>(block.get()).ok());
-        blocks.filter(|block| block.kind == "tool_call").map(|block| block.id.unwrap_or_default()).collect()
+        pairs::calls(self.blocks.iter().map(AsRef::as_ref))
     }
 
     fn message(self) -> Message {
-        Message::recorded(self.id, &self.role, self.tool_call_id.as_deref(), self.is_error, &self.blocks)
+        let call = self.tool_call_id.as_deref();
+        let message = Message::recorded(self.id, &self.role, call, self.is_error, &self.blocks).named(self.source_id);
+        match self.inserted_by.as_deref() {
+            Some("replace-context") => message.replacing(),
+            Some("seed-context") => message.seeded(),
+            _ => message,
+        }
     }
 }
 
@@ -388,6 +476,51 @@ mod tests {
         assert_eq!(shapes, expected.map(|(role, error)| (role.to_owned(), error)));
         assert_eq!((recorded.passed_over, recorded.unanswered), (4, 2));
         assert!(loaded[0].contains(r#"{"type":"text","text":"plain"}"#));
+    }
+
+    #[test]
+    fn a_compacted_conversation_goes_on_as_it_stood_and_its_originals_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let call = |id: &str| Message::assistant(&blocks(&format!(r#"[{{"type":"tool_call","id":"{id}"}}]"#)));
+        let before = [
+            Message::user("task"),
+            call("c1"),
+            Message::tool("c1", false, "one"),
+            call("c2"),
+            Message::tool("c2", false, "a long result"),
+        ];
+        let mut record = conversation(dir.path());
+        before.iter().for_each(|message| record.append(message));
+        let shortened = Message::recorded(
+            Some(before[4].id.clone()),
+            "tool",
+            Some("c2"),
+            false,
+            &blocks(r#"[{"type":"text","text":"cut"}]"#),
+        );
+        let (summary, shortened) = (Message::user("summary").replacing(), shortened.replacing());
+        let left = [before[0].clone(), summary.clone(), before[3].clone(), shortened.clone()];
+        record.compacted(&left, &[&summary, &shortened]);
+        record.append(&Message::user("next"));
+        let loaded = conversation(dir.path()).load().unwrap();
+        assert_eq!((loaded.messages.len(), loaded.passed_over, loaded.unanswered), (7, 0, 0), "all, for whoever reads");
+        let stood = loaded.conversation();
+        assert_eq!(wires(&stood[..4]), wires(&left));
+        assert_eq!((stood.len(), &stood[3].id), (5, &before[4].id));
+
+        // A second one refers to what the first one left.
+        let left = [stood[0].clone(), summary, stood[2].clone(), stood[3].clone()];
+        let mut record = conversation(dir.path());
+        record.compacted(&left, &[]);
+        assert_eq!(wires(&conversation(dir.path()).load().unwrap().conversation()), wires(&left));
+
+        // Without a message it speaks of, or as no conversation, a note changes nothing.
+        for bad in [r#"["msg_gone"]"#, "[]", &format!(r#"["{}"]"#, before[1].id)] {
+            let text = std::fs::read_to_string(&record.path).unwrap();
+            let more = format!(r#"{text}{{"type":"murmur.compaction","messages":{bad}}}"#);
+            let read = Recorded::read(more.as_bytes());
+            assert_eq!((read.passed_over, read.conversation_len()), (1, 4), "{bad}");
+        }
     }
 
     #[test]

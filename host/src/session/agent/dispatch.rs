@@ -25,6 +25,7 @@ use crate::session::context::{Tool, ToolKind};
 use crate::session::deadline::rfc3339;
 use crate::session::tasks::{ArtifactFrame, Attachment};
 use crate::trace::records;
+use crate::worker::hook::ShellOutcome;
 use crate::worker::{CallError, Kind, Status, ToolInput, ToolResult};
 
 /// Most bytes of a result file or a skill.
@@ -51,6 +52,8 @@ pub(super) struct Done {
     pub(super) exit_code: Option<i32>,
     /// What a command leaves in the trace.
     pub(super) shell: Option<ShellRecord>,
+    /// How a command ended, for hooks.
+    pub(super) observed: Option<ShellOutcome>,
     /// The task was cancelled meanwhile: where it was.
     pub(super) canceled: Option<&'static str>,
     pub(super) state_effect: Option<String>,
@@ -83,15 +86,23 @@ impl TaskRun<'_> {
         {
             return Ok(denied);
         }
+        if let Some(tool) = &checked
+            && let Some(denied) = self.ask_about_command(turn, tool, call).await?
+        {
+            return Ok(denied);
+        }
         let mut done = match &tool {
             None => Done::failed(format!("tool '{}' is not declared in manifest allowlist", call.name)),
             Some(tool) => match missing(tool, &call.input) {
-                missing if missing.is_empty() => self.run_tool(tool, call).await?,
+                missing if missing.is_empty() => self.run_tool(turn, tool, call).await?,
                 missing => self.refuse_input(turn, call, missing)?,
             },
         };
         let duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let (text, fence) = self.told(call, &done)?;
+        if let (Some(tool), Some(outcome)) = (&tool, done.observed.take()) {
+            self.tell_command(turn, tool, call, outcome).await?;
+        }
         self.tell_call(turn, call, text.len(), done.is_error, duration_ms).await?;
         if tool.as_ref().is_some_and(|tool| tool.kind == ToolKind::Skill) {
             self.record_skill(turn, call, &done, duration_ms)?;
@@ -125,11 +136,11 @@ impl TaskRun<'_> {
         }
     }
 
-    async fn run_tool(&mut self, tool: &Tool, call: &ToolCall) -> Result<Done, Ended> {
+    async fn run_tool(&mut self, turn: u32, tool: &Tool, call: &ToolCall) -> Result<Done, Ended> {
         match tool.kind {
             ToolKind::Provided => self.provide(call).await,
             ToolKind::Skill => Ok(self.read_skill(tool)),
-            ToolKind::Wasm => self.call_wasm(tool, call).await,
+            ToolKind::Wasm => self.call_wasm(turn, tool, call).await,
             ToolKind::Native => self.call_native(tool, call).await,
             ToolKind::Shell => self.run_shell(&tool.name, call).await,
         }
@@ -149,8 +160,9 @@ impl TaskRun<'_> {
         }
     }
 
-    async fn call_wasm(&mut self, tool: &Tool, call: &ToolCall) -> Result<Done, Ended> {
-        let host = ArtifactCall::of_tool(&self.agent.ctx, &self.stream, self.trust(), &self.input, self.turn_node());
+    async fn call_wasm(&mut self, turn: u32, tool: &Tool, call: &ToolCall) -> Result<Done, Ended> {
+        let scene = self.scene(turn, true, None);
+        let host = ArtifactCall::of_tool(&self.agent.ctx, &self.stream, scene, &self.input);
         let input = ToolInput { data: Some(call.input.get().to_owned()), log_path: None };
         if let Some(pulls) = self.agent.ctx.pulls.as_ref().filter(|_| self.agent.ctx.is_pulled(&tool.name)) {
             let (pulls, ctx) = (pulls.clone(), self.agent.ctx.clone());

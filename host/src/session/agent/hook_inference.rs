@@ -11,13 +11,15 @@ use super::host_calls::ArtifactCall;
 use super::retry::{self, Decision, Policy};
 use super::wire::{self, Request, Response, reserved};
 use super::{hook_messages, members, tokens};
-use crate::egress::TrustClass;
 use crate::egress::secret::redact;
 use crate::session::context::SessionContext;
 use crate::session::hooks::Scene;
 use crate::trace::records::{self, Inference};
 use crate::worker::hook::{InferenceRequest, InferenceResponse};
 use crate::worker::{CallError, Kind, Status, ToolInput};
+
+/// The variable a driver finds its configuration in.
+const DRIVER_CONFIG: &str = "MURMUR_INFERENCE_DRIVER_CONFIG";
 
 /// Completes a hook's conversation. An error is the hook's, word for word.
 pub async fn run(
@@ -29,9 +31,9 @@ pub async fn run(
     let call = Completion { ctx, origin: format!("hook:{hook}"), scene };
     call.check_turns()?;
     let model = request.model.clone().unwrap_or_else(|| ctx.driver.model.clone());
-    let payload = payload(ctx, &model, &request)?;
+    let payload = call.payload(&model, &request)?;
     let input = tokens::count(payload.clone()).await;
-    call.admit(input)?;
+    call.admit(&model, input)?;
     let (response, body, attempts) = call.ask(&model, &payload, input).await?;
     let output = tokens::count(body).await;
     call.record(&model, Some((&response, output)), input, attempts, None)?;
@@ -42,15 +44,6 @@ pub async fn run(
         task.uses.add(input, output);
     }
     Ok(InferenceResponse { text: response.text, model_used: model, input_tokens: input, output_tokens: output })
-}
-
-fn payload(ctx: &SessionContext, model: &str, request: &InferenceRequest) -> Result<String, String> {
-    let messages = request.messages.iter().map(hook_messages::from_hook).collect::<Result<Vec<_>, _>>()?;
-    let tools = RawValue::from_string("[]".to_owned()).unwrap_or_default();
-    let system = request.system_prompt.as_deref().unwrap_or_default();
-    let mut sent = Request::new(model, ctx.driver.limits.max_output_tokens, system, &tools, "");
-    sent.messages = messages.iter().map(|message| &*message.wire).collect();
-    Ok(sent.to_json())
 }
 
 /// One completion under way.
@@ -65,6 +58,30 @@ impl Completion<'_> {
         self.scene.task.as_ref().map(|task| task.id.as_str())
     }
 
+    fn payload(&self, model: &str, request: &InferenceRequest) -> Result<String, String> {
+        let messages = request.messages.iter().map(hook_messages::from_hook).collect::<Result<Vec<_>, _>>()?;
+        let tools = RawValue::from_string("[]".to_owned()).unwrap_or_default();
+        let system = request.system_prompt.as_deref().unwrap_or_default();
+        let mut sent = Request::new(model, self.cap(model), system, &tools, "");
+        sent.messages = messages.iter().map(|message| &*message.wire).collect();
+        Ok(sent.to_json())
+    }
+
+    /// The output cap: the compaction's own inside of one, else that of a turn, and never above the model's ceiling.
+    fn cap(&self, model: &str) -> u64 {
+        let driver = &self.ctx.driver;
+        let own = self.ctx.inference().compaction.max_tokens.filter(|_| self.scene.compacting);
+        let cap = own.unwrap_or(driver.limits.max_output_tokens);
+        driver.ceilings.get(model).map_or(cap, |ceiling| cap.min(*ceiling))
+    }
+
+    /// The driver's configuration, with the compaction's own keys inside of one.
+    fn config(&self) -> Option<&str> {
+        let driver = &self.ctx.driver;
+        let own = driver.compaction.config_json.as_deref().filter(|_| self.scene.compacting);
+        own.or(driver.config_json.as_deref())
+    }
+
     fn check_turns(&self) -> Result<(), String> {
         let Some(task) = &self.scene.task else { return Ok(()) };
         match task.turns {
@@ -75,10 +92,13 @@ impl Completion<'_> {
         }
     }
 
-    fn admit(&self, input: u64) -> Result<(), String> {
-        let output = self.ctx.driver.limits.max_output_tokens;
+    fn admit(&self, model: &str, input: u64) -> Result<(), String> {
+        let output = self.cap(model);
         let admitted = self.ctx.meters().spend.admit(input, output).map_err(|fault| fault.message().to_owned())?;
         let Err(refused) = admitted else { return Ok(()) };
+        if let Some(task) = &self.scene.task {
+            task.uses.refuse(refused);
+        }
         let record = json!({
             "turn": self.scene.turn, "task_id": self.task_id(), "limit": refused.limit.as_str(),
             "ceiling": refused.ceiling, "used": refused.used, "requested": refused.requested, "origin": self.origin,
@@ -136,10 +156,14 @@ impl Completion<'_> {
         model: &str,
         payload: &str,
     ) -> Result<Result<(Response, String), (String, retry::Failure)>, String> {
-        let trust = self.scene.task.as_ref().map_or(TrustClass::Trusted, |task| task.trust);
-        let host = ArtifactCall::of_hook(self.ctx, trust, self.scene.parent.as_ref());
+        let host = ArtifactCall::of_hook(self.ctx, self.scene.trust(), self.scene.parent.as_ref());
         let input = ToolInput { data: Some(payload.to_owned()), log_path: None };
-        let env = vec![("MURMUR_INFERENCE_MODEL".to_owned(), model.to_owned())];
+        let mut env = vec![("MURMUR_INFERENCE_MODEL".to_owned(), model.to_owned())];
+        if self.scene.compacting
+            && let Some(config) = &self.ctx.driver.compaction.config_json
+        {
+            env.push((DRIVER_CONFIG.to_owned(), config.clone()));
+        }
         let called = self.ctx.workers.call_tool(Kind::Driver, &self.ctx.driver.bare, input, env, host.clone()).await;
         let result = match called {
             Ok(result) => result,
@@ -192,9 +216,9 @@ impl Completion<'_> {
         }
         set("origin", json!(self.origin));
         set("model", json!(model));
-        set("max_output_tokens", json!(self.ctx.driver.limits.max_output_tokens));
+        set("max_output_tokens", json!(self.cap(model)));
         set("input_budget", json!(self.ctx.driver.limits.input_budget()));
-        let config = self.ctx.driver.config_json.as_deref().map(|config| redact(config, &self.ctx.secrets()));
+        let config = self.config().map(|config| redact(config, &self.ctx.secrets()));
         set("driver_config", config.and_then(|config| serde_json::from_str(&config).ok()).unwrap_or(Value::Null));
         if let Some(error) = error {
             set("error_code", json!("driver_error"));

@@ -40,13 +40,21 @@ pub fn to_hook(message: &Message) -> HookMessage {
         role,
         content,
         id: Some(message.id.to_string()),
-        source_id: None,
-        inserted_by: message.is_seed().then_some(ContextInsertion::SeedContext),
+        source_id: message.source_id().map(str::to_owned),
+        inserted_by: match message {
+            message if message.is_seed() => Some(ContextInsertion::SeedContext),
+            message if message.is_replacement() => Some(ContextInsertion::ReplaceContext),
+            _ => None,
+        },
     }
 }
 
 /// A message a hook gave. The text says why it is none.
 pub fn from_hook(message: &HookMessage) -> Result<Message, String> {
+    read(message).map(|read| read.named(message.source_id.clone()))
+}
+
+fn read(message: &HookMessage) -> Result<Message, String> {
     let id = message.id.as_deref().and_then(MessageId::parse);
     match message.role.as_str() {
         "tool" => {

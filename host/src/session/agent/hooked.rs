@@ -22,7 +22,7 @@ const CANCELED_LIMIT: Duration = Duration::from_secs(5);
 
 impl TaskRun<'_> {
     /// The moment of an event; `output` is what the attempt came to.
-    fn scene(&self, turn: u32, readable: bool, output: Option<Arc<str>>) -> Scene {
+    pub(super) fn scene(&self, turn: u32, readable: bool, output: Option<Arc<str>>) -> Scene {
         let task = TaskScene {
             id: self.task.id.to_string(),
             original: self.original.clone(),
@@ -33,7 +33,7 @@ impl TaskRun<'_> {
             uses: self.uses.clone(),
             turns: (self.turns, self.max_turns()),
         };
-        Scene { task: Some(task), readable, turn, parent: self.turn_node().cloned() }
+        Scene { task: Some(task), readable, turn, parent: self.turn_node().cloned(), compacting: false }
     }
 
     async fn observe(&self, event: HookEvent, scene: &Scene) -> Result<Vec<Committed>, Ended> {

@@ -15,6 +15,7 @@ use super::stream::TaskStream;
 use crate::egress::{HttpError, HttpRequest, HttpResponse, PeerAnswer, PeerMessage, TrustClass};
 use crate::ids::EventId;
 use crate::session::SessionContext;
+use crate::session::hooks::Scene;
 use crate::worker::{BoxFuture, HostCalls, ProcessOutcome, ProcessRequest};
 
 /// Tool calls of one response whose progress is followed.
@@ -49,6 +50,8 @@ pub struct ArtifactCall {
     input: Arc<InputState>,
     /// What its records hang off.
     parent: Option<EventId>,
+    /// For hooks that hear of the commands it runs; none for what a hook asked for itself.
+    scene: Option<Scene>,
     seen: Mutex<Seen>,
 }
 
@@ -68,36 +71,32 @@ impl ArtifactCall {
     pub fn of_driver(
         ctx: &Arc<SessionContext>,
         stream: &TaskStream,
-        trust: TrustClass,
+        scene: Scene,
         input: &Arc<InputState>,
-        parent: Option<&EventId>,
     ) -> Arc<Self> {
-        Arc::new(Self {
-            ctx: Arc::clone(ctx),
-            stream: Some(stream.clone()),
-            trust,
-            announces: true,
-            input: Arc::clone(input),
-            parent: parent.cloned(),
-            seen: Mutex::default(),
-        })
+        Self::of_task(ctx, stream, scene, input, true)
     }
 
     /// For a tool's call.
-    pub fn of_tool(
+    pub fn of_tool(ctx: &Arc<SessionContext>, stream: &TaskStream, scene: Scene, input: &Arc<InputState>) -> Arc<Self> {
+        Self::of_task(ctx, stream, scene, input, false)
+    }
+
+    fn of_task(
         ctx: &Arc<SessionContext>,
         stream: &TaskStream,
-        trust: TrustClass,
+        scene: Scene,
         input: &Arc<InputState>,
-        parent: Option<&EventId>,
+        announces: bool,
     ) -> Arc<Self> {
         Arc::new(Self {
             ctx: Arc::clone(ctx),
             stream: Some(stream.clone()),
-            trust,
-            announces: false,
+            trust: scene.trust(),
+            announces,
             input: Arc::clone(input),
-            parent: parent.cloned(),
+            parent: scene.parent.clone(),
+            scene: Some(scene),
             seen: Mutex::default(),
         })
     }
@@ -111,6 +110,7 @@ impl ArtifactCall {
             announces: false,
             input: Arc::default(),
             parent: parent.cloned(),
+            scene: None,
             seen: Mutex::default(),
         })
     }

@@ -36,7 +36,7 @@ pub(super) struct TaskRun<'a> {
     pub(super) stream: TaskStream,
     pub(super) calls: Arc<Calls>,
     pub(super) history: Vec<Message>,
-    record: Option<conversation::Conversation>,
+    pub(super) record: Option<conversation::Conversation>,
     /// The same record, for hooks that may read it.
     pub(super) reader: Option<Arc<conversation::Conversation>>,
     /// The task's text, and the same with the feedback of reopens.
@@ -47,6 +47,12 @@ pub(super) struct TaskRun<'a> {
     pub(super) uses: Arc<Uses>,
     /// What the driver remembers: its id, and how many messages it knows.
     pub(super) continuation: Option<(String, usize)>,
+    /// The task's own message.
+    pub(super) task_message: Option<Message>,
+    /// It goes on with a conversation whose length was not looked at yet.
+    pub(super) loaded: bool,
+    /// Messages the last response and its request consist of.
+    pub(super) counted: usize,
     /// Turns used, over all attempts.
     pub(super) turns: u32,
     pub(super) sums: Sums,
@@ -122,6 +128,9 @@ impl<'a> TaskRun<'a> {
             reopens: 0,
             uses: Arc::default(),
             continuation: None,
+            task_message: None,
+            loaded: false,
+            counted: 0,
             turns: 0,
             sums: Sums::default(),
             without_answer: None,
@@ -194,12 +203,14 @@ impl<'a> TaskRun<'a> {
             });
         }
         self.load_conversation()?;
+        self.compact_resumed().await?;
         self.tell_task_start().await?;
         let source = format!("task:{}", self.task.origin.as_str());
         self.join(match self.task.trust {
             Trust::Trusted => Message::user(&self.task.text),
             Trust::Untrusted => Message::user(&fenced(&source, &self.task.text)).fenced_by(&source),
         });
+        self.task_message = self.history.last().cloned();
         Ok(())
     }
 
@@ -213,7 +224,8 @@ impl<'a> TaskRun<'a> {
             reason: format!("the conversation of context '{}' could not be loaded: {error}", self.task.context),
             turn: None,
         })?;
-        self.history = recorded.messages;
+        self.history = recorded.conversation();
+        self.loaded = !self.history.is_empty();
         Ok(())
     }
 

@@ -63,12 +63,12 @@ pub(super) async fn settle(budget: Option<u64>, proposed: &[HookMessage]) -> See
         first += 1;
     }
     // A conversation begins with a user, and no result stands without its call.
-    while first > 0 && first < messages.len() && !is_user(&messages[first]) {
+    while first > 0 && first < messages.len() && !messages[first].is_user() {
         left -= costs[first];
         first += 1;
     }
     let kept = messages.split_off(first);
-    if kept.first().is_some_and(|message| !is_user(message)) {
+    if kept.first().is_some_and(|message| !message.is_user()) {
         return refused(whole, "it does not begin with a user's message".to_owned());
     }
     let outcome = if first == 0 { "seeded" } else { "trimmed" };
@@ -77,8 +77,4 @@ pub(super) async fn settle(budget: Option<u64>, proposed: &[HookMessage]) -> See
 
 fn refused(proposed_tokens: u64, reason: String) -> Seeded {
     Seeded { messages: Vec::new(), tokens: 0, proposed_tokens, outcome: "rejected", reason: Some(reason) }
-}
-
-fn is_user(message: &Message) -> bool {
-    message.wire.get().starts_with(r#"{"role":"user""#)
 }

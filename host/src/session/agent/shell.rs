@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 
+use super::command_event;
 use super::dispatch::{Done, text};
 use super::run::{Ended, TaskRun};
 use super::wire::ToolCall;
@@ -104,6 +105,7 @@ impl TaskRun<'_> {
             exit_code: Some(finish.exit_code()),
             note: finish.limit.map(|limit| scope::note(limit, began.binary, resources)),
             shell: Some(ShellRecord { event_type: "shell", keys }),
+            observed: Some(command_event::outcome(finish, &shown)),
             ..Done::answered(result(&line::shown(began.binary, began.command), finish.exit_code(), &shown))
         }
     }

@@ -14,6 +14,7 @@ use super::{members, results, sha256, tokens};
 use crate::diagnostics::{Diagnostic, codes, output};
 use crate::egress::secret::redact;
 use crate::manifest::Capture;
+use crate::session::hooks::Scene;
 use crate::trace::records::{self, Inference};
 use crate::worker::{CallError, Kind, Status, ToolInput, ToolResult};
 
@@ -55,6 +56,7 @@ impl TaskRun<'_> {
         let turn = self.turns;
         self.input.turn.store(turn, Ordering::Relaxed);
         self.stream.status(&format!("inference turn {}", turn + 1));
+        self.compact_if_due().await?;
         self.refresh_tools(turn)?;
         let payload = self.payload().await;
         self.admit(turn, &payload)?;
@@ -97,6 +99,7 @@ impl TaskRun<'_> {
 
     fn remember(&mut self, assistant: Message, continuation: Option<String>) {
         self.join(assistant);
+        self.counted = self.history.len();
         self.continuation = continuation.map(|id| (id, self.history.len()));
     }
 
@@ -111,15 +114,8 @@ impl TaskRun<'_> {
     }
 
     async fn payload(&self) -> Payload {
-        let ctx = &self.agent.ctx;
         let from = self.continuation.as_ref().map_or(0, |(_, known)| *known);
-        let cache_key = wire::cache_key(&ctx.capsule, self.task.context.as_str());
-        let cap = ctx.driver.limits.max_output_tokens;
-        let tools = self.agent.tools();
-        let mut request = Request::new(&ctx.driver.model, cap, &self.agent.system.text, &tools.text, &cache_key);
-        request.messages = self.history[from..].iter().map(|message| &*message.wire).collect();
-        request.continuation_id = self.continuation.as_ref().map(|(id, _)| id.as_str());
-        let json = request.to_json();
+        let json = self.request(from, self.continuation.as_ref().map(|(id, _)| id.as_str()));
         let counted = self.agent.meters().spend.has_ceiling();
         let input_tokens = if !counted {
             let unsent: usize = self.history[..from].iter().map(|message| message.wire.get().len()).sum();
@@ -127,10 +123,25 @@ impl TaskRun<'_> {
         } else if from == 0 {
             tokens::count(json.clone()).await
         } else {
-            request.messages = self.history.iter().map(|message| &*message.wire).collect();
-            tokens::count(request.to_json()).await
+            tokens::count(self.whole_request()).await
         };
         Payload { json, input_tokens, from }
+    }
+
+    /// The request that sends the whole conversation, whatever the driver knows of it.
+    pub(super) fn whole_request(&self) -> String {
+        self.request(0, None)
+    }
+
+    fn request(&self, from: usize, continuation: Option<&str>) -> String {
+        let ctx = &self.agent.ctx;
+        let cache_key = wire::cache_key(&ctx.capsule, self.task.context.as_str());
+        let cap = ctx.driver.limits.max_output_tokens;
+        let tools = self.agent.tools();
+        let mut request = Request::new(&ctx.driver.model, cap, &self.agent.system.text, &tools.text, &cache_key);
+        request.messages = self.history[from..].iter().map(|message| &*message.wire).collect();
+        request.continuation_id = continuation;
+        request.to_json()
     }
 
     fn admit(&self, turn: u32, payload: &Payload) -> Result<(), Ended> {
@@ -154,7 +165,7 @@ impl TaskRun<'_> {
             max_delay: Duration::from_millis(retry.max_delay_ms),
         };
         for attempt in 1.. {
-            let failed = match self.call_driver(payload).await? {
+            let failed = match self.call_driver(turn, payload).await? {
                 Ok(answered) => {
                     self.record_answer(turn, payload, &answered, attempt).await?;
                     return Ok(answered);
@@ -182,9 +193,10 @@ impl TaskRun<'_> {
         unreachable!("retries are bounded")
     }
 
-    async fn call_driver(&self, payload: &Payload) -> Result<Result<Answered, Failed>, Ended> {
+    async fn call_driver(&self, turn: u32, payload: &Payload) -> Result<Result<Answered, Failed>, Ended> {
         let ctx = &self.agent.ctx;
-        let host = ArtifactCall::of_driver(ctx, &self.stream, self.trust(), &self.input, self.task_node());
+        let scene = Scene { parent: self.task_node().cloned(), ..self.scene(turn, true, None) };
+        let host = ArtifactCall::of_driver(ctx, &self.stream, scene, &self.input);
         let input = ToolInput { data: Some(payload.json.clone()), log_path: None };
         let calling = ctx.workers.call_tool(Kind::Driver, &ctx.driver.bare, input, Vec::new(), host.clone());
         let result = self.unless_ended("inference", calling).await?;

@@ -29,6 +29,8 @@ pub struct Message {
     pub wire: Box<RawValue>,
     sha: OnceLock<String>,
     mark: Option<Mark>,
+    /// A hook's own name for it, carried as given.
+    source_id: Option<String>,
 }
 
 /// What only the record says of a message.
@@ -42,11 +44,13 @@ enum Mark {
     Truncated,
     /// A hook gave it for the conversation to begin with.
     Seed,
+    /// A hook gave it in place of what was there.
+    Replacement,
 }
 
 impl Message {
     fn of(wire: Box<RawValue>) -> Self {
-        Self { id: MessageId::mint(), wire, sha: OnceLock::new(), mark: None }
+        Self { id: MessageId::mint(), wire, sha: OnceLock::new(), mark: None, source_id: None }
     }
 
     /// SHA-256 of what goes over the wire, in hex.
@@ -63,8 +67,13 @@ impl Message {
             Some(Mark::Canceled) => r#","canceled":true"#.to_owned(),
             Some(Mark::Truncated) => r#","truncated":true"#.to_owned(),
             Some(Mark::Seed) => r#","inserted_by":"seed-context""#.to_owned(),
+            Some(Mark::Replacement) => r#","inserted_by":"replace-context""#.to_owned(),
         };
-        format!(r#"{},"id":"{}"{mark}}}"#, wire.strip_suffix('}').unwrap_or(wire), self.id)
+        let source = match &self.source_id {
+            None => String::new(),
+            Some(source) => format!(r#","source_id":{}"#, Value::from(source.as_str())),
+        };
+        format!(r#"{},"id":"{}"{source}{mark}}}"#, wire.strip_suffix('}').unwrap_or(wire), self.id)
     }
 
     /// Marks a message whose text stands in a fence.
@@ -88,6 +97,33 @@ impl Message {
     /// Whether a hook gave it for the conversation to begin with.
     pub fn is_seed(&self) -> bool {
         matches!(self.mark, Some(Mark::Seed))
+    }
+
+    /// Marks what a hook gave in place of what was there.
+    #[must_use]
+    pub fn replacing(self) -> Self {
+        Self { mark: Some(Mark::Replacement), ..self }
+    }
+
+    /// Whether a hook gave it in place of what was there.
+    pub fn is_replacement(&self) -> bool {
+        matches!(self.mark, Some(Mark::Replacement))
+    }
+
+    /// Whether it is a user's.
+    pub fn is_user(&self) -> bool {
+        self.wire.get().starts_with(r#"{"role":"user""#)
+    }
+
+    /// Gives it a hook's own name.
+    #[must_use]
+    pub fn named(self, source_id: Option<String>) -> Self {
+        Self { source_id, ..self }
+    }
+
+    /// A hook's own name for it.
+    pub fn source_id(&self) -> Option<&str> {
+        self.source_id.as_deref()
     }
 
     /// What the record holds where a task was cancelled.

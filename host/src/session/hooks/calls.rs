@@ -26,7 +26,7 @@ impl HookCall {
     }
 
     fn trust(&self) -> TrustClass {
-        self.scene.task.as_ref().map_or(TrustClass::Trusted, |task| task.trust)
+        self.scene.trust()
     }
 }
 

@@ -1,10 +1,11 @@
 //! What a hook may see of the running task while it is called.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::egress::TrustClass;
 use crate::ids::EventId;
+use crate::session::agent::Refused;
 use crate::session::agent::conversation::Conversation;
 use crate::worker::hook::{InputForm, IoError, TaskIo, TaskIoReply};
 
@@ -22,6 +23,8 @@ pub struct Scene {
     pub turn: u32,
     /// What its records hang off.
     pub parent: Option<EventId>,
+    /// Whether a conversation is being shortened: completions then have bounds and settings of their own.
+    pub compacting: bool,
 }
 
 /// The running task.
@@ -51,6 +54,7 @@ pub struct Uses {
     turns: AtomicU32,
     input: AtomicU64,
     output: AtomicU64,
+    refused: Mutex<Option<Refused>>,
 }
 
 impl Uses {
@@ -59,6 +63,16 @@ impl Uses {
         self.turns.fetch_add(1, Ordering::Relaxed);
         self.input.fetch_add(input, Ordering::Relaxed);
         self.output.fetch_add(output, Ordering::Relaxed);
+    }
+
+    /// A completion that did not fit under a ceiling.
+    pub fn refuse(&self, refused: Refused) {
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(refused);
+    }
+
+    /// The last completion that did not fit since this was asked, if any.
+    pub fn take_refused(&self) -> Option<Refused> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Completions so far.
@@ -73,6 +87,11 @@ impl Uses {
 }
 
 impl Scene {
+    /// Whose request it is.
+    pub fn trust(&self) -> TrustClass {
+        self.task.as_ref().map_or(TrustClass::Trusted, |task| task.trust)
+    }
+
     /// Answers `murmur:task-io/read` of a hook that was granted it.
     pub(super) fn read(&self, question: TaskIo) -> Result<TaskIoReply, IoError> {
         let task = self.task.as_ref().filter(|_| self.readable).ok_or(IoError::NoTask)?;

@@ -8,7 +8,7 @@ use mur_plugin_api::{Access, Grant, ProcessKind, ProfileRequest};
 use super::{Made, folders, guest_environment};
 use crate::containment::{Class, Prepared, WorkerLimits};
 use crate::diagnostics::{Diagnostic, Result, codes};
-use crate::manifest::{Capsule, Limits, Role};
+use crate::manifest::{Capsule, HookBinding, Limits, Role};
 use crate::session::pulls::SeenFolder;
 use crate::session::staging::{Part, Plan};
 use crate::worker::{
@@ -145,7 +145,10 @@ pub fn limits(capsule: &Capsule) -> CallLimits {
 /// The limits of a hook's call: its own deadline before the capsule's.
 fn hook_limits(capsule: &Capsule, part: &Part) -> CallLimits {
     let own = part.entry.capabilities.as_ref().and_then(|own| own.deadline_seconds);
-    let seconds = own.or(capsule.capabilities.limits.deadline_seconds).unwrap_or(Limits::HOOK_DEADLINE_SECONDS);
+    // One that compacts waits for a model, as a driver's call does.
+    let waits = part.hook.as_ref().is_some_and(|hook| hook.binding == Some(HookBinding::OnCompaction));
+    let default = if waits { Limits::DEADLINE_SECONDS } else { Limits::HOOK_DEADLINE_SECONDS };
+    let seconds = own.or(capsule.capabilities.limits.deadline_seconds).unwrap_or(default);
     CallLimits { deadline: Duration::from_secs(seconds), ..limits(capsule) }
 }
 

@@ -1,9 +1,11 @@
 //! The driver choice: which artifact is asked, for which model, within which token limits.
 
+use std::collections::BTreeMap;
+
 use super::Part;
 use crate::diagnostics::{Diagnostic, Result, codes};
 use crate::manifest::{Capsule, Inference, ModelLimits, Role};
-use crate::session::context::{Driver, ModelBudget};
+use crate::session::context::{CompactionChoice, Driver, ModelBudget};
 
 /// Chooses the driver of an agent capsule and settles its limits.
 pub fn choose(capsule: &Capsule, parts: &[Part], warnings: &mut Vec<Diagnostic>) -> Result<Driver> {
@@ -21,6 +23,8 @@ pub fn choose(capsule: &Capsule, parts: &[Part], warnings: &mut Vec<Diagnostic>)
         },
     )?;
     let limits = budget(capsule, inference, part, warnings)?;
+    let table = part.models.clone().unwrap_or_default();
+    check_compaction(&part.entry.reference(), inference, capsule.context.max_tokens, &table)?;
     Ok(Driver {
         full: part.entry.name.clone(),
         bare: part.entry.bare().to_owned(),
@@ -33,7 +37,46 @@ pub fn choose(capsule: &Capsule, parts: &[Part], warnings: &mut Vec<Diagnostic>)
             .as_ref()
             .map(|config| serde_json::Value::Object(config.clone()).to_string()),
         limits,
+        ceilings: table.into_iter().map(|(model, row)| (model, u64::from(row.max_output_tokens))).collect(),
+        compaction: CompactionChoice { system_prompt: None, config_json: compaction_config(inference) },
     })
+}
+
+/// The driver's configuration with the compaction's keys over it.
+fn compaction_config(inference: &Inference) -> Option<String> {
+    let over = inference.compaction.driver_config.clone()?;
+    let mut config = inference.driver.config.clone().unwrap_or_default();
+    config.extend(over);
+    Some(serde_json::Value::Object(config).to_string())
+}
+
+/// Whether the model that compacts can answer as much as its cap says, and still be asked something.
+pub(crate) fn check_compaction(
+    driver: &str,
+    inference: &Inference,
+    window: Option<u64>,
+    table: &BTreeMap<String, ModelLimits>,
+) -> Result<()> {
+    let compaction = &inference.compaction;
+    let Some(cap) = compaction.max_tokens else { return Ok(()) };
+    let model = compaction.model.as_ref().unwrap_or(&inference.model);
+    let row = table.get(model);
+    if let Some(ceiling) = row.map(|row| u64::from(row.max_output_tokens)).filter(|ceiling| cap > *ceiling) {
+        let message = format!(
+            "inference.compaction.max_tokens is {cap}, and driver {driver} lists at most {ceiling} output tokens for \
+             model '{model}'"
+        );
+        return Err(Diagnostic::new(codes::E_RUN_054, message).hint(format!("lower it to {ceiling}")));
+    }
+    let window = window.or(row.map(|row| u64::from(row.context_window)));
+    if let Some(window) = window.filter(|window| cap >= *window) {
+        let message = format!(
+            "inference.compaction.max_tokens of {cap} leaves no room for input in a window of {window} tokens of model \
+             '{model}'"
+        );
+        return Err(Diagnostic::new(codes::E_RUN_055, message).hint("lower inference.compaction.max_tokens"));
+    }
+    Ok(())
 }
 
 fn budget(

@@ -4,40 +4,18 @@
 use crate::artifacts::level::{self, Interfaces};
 use crate::artifacts::store::Verified;
 use crate::diagnostics::{Diagnostic, Result, codes};
-use crate::manifest::{HookBinding, HookContract};
+use crate::manifest::HookContract;
 use crate::session::hooks::Hook;
 use crate::worker::hook::LIFECYCLE;
 
 use super::Part;
 
-/// Events this version has none of: a hook bound to one would never be called.
-const UNDELIVERED: [HookBinding; 2] = [HookBinding::OnShell, HookBinding::OnCompaction];
-
 /// Reads the contract of a hook.
 pub(super) fn contract(verified: &Verified) -> Result<HookContract> {
-    let contract = verified.manifest.hook.clone().map_err(|why| {
+    verified.manifest.hook.clone().map_err(|why| {
         Diagnostic::new(codes::E_MAN_003, format!("hook {} invalid config: {why}", verified.reference()))
             .hint("install another release of the hook")
-    })?;
-    check(&verified.reference(), &contract)?;
-    Ok(contract)
-}
-
-fn check(reference: &str, contract: &HookContract) -> Result<()> {
-    let undelivered = |what: String| {
-        Err(Diagnostic::new(
-            codes::E_MAN_003,
-            format!("hook {reference} {what}, which this version of mur does not deliver"),
-        )
-        .hint("remove the hook, or run the capsule with a version that does"))
-    };
-    match contract.binding {
-        Some(binding) if UNDELIVERED.contains(&binding) => undelivered(format!("is bound to {}", binding.as_str())),
-        _ if contract.commit_policy == "replace-context" => {
-            undelivered("declares commit_policy replace-context for on-compaction".to_owned())
-        }
-        _ => Ok(()),
-    }
+    })
 }
 
 /// A hook must export the interface it is called by, at the version served.
@@ -65,27 +43,4 @@ pub(crate) fn of(parts: &[Part]) -> Vec<Hook> {
         Some(hook)
     });
     hooks.collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_never_delivered_is_refused_by_name() {
-        let contract =
-            |binding, policy: &str| HookContract { binding, asynchronous: false, commit_policy: policy.to_owned() };
-        for (binding, policy, named) in [
-            (Some(HookBinding::OnShell), "deny", "on-shell"),
-            (Some(HookBinding::OnCompaction), "none", "on-compaction"),
-            (None, "replace-context", "replace-context"),
-        ] {
-            let fault = check("local/h@1", &contract(binding, policy)).unwrap_err();
-            assert!(fault.message().contains(named) && fault.message().contains("local/h@1"), "{fault}");
-        }
-        for binding in HookBinding::ALL.into_iter().filter(|binding| !UNDELIVERED.contains(binding)) {
-            assert!(check("local/h@1", &contract(Some(binding), "none")).is_ok());
-        }
-        assert!(check("local/h@1", &contract(None, "none")).is_ok());
-    }
 }

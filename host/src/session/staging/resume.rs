@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::OFlag;
 use nix::unistd::geteuid;
 
-use super::unserved;
 use crate::diagnostics::{Diagnostic, Result, codes};
 use crate::ids::{ContextId, SessionId};
 use crate::manifest::Capsule;
@@ -29,7 +28,8 @@ pub struct Resumed {
     pub context: ContextId,
     /// The capsule that ran it.
     capsule: String,
-    compact: bool,
+    /// Whether its conversation is to be shortened first.
+    pub compact: bool,
     /// Its trace.
     pub trace: PathBuf,
 }
@@ -58,13 +58,19 @@ impl Resumed {
         Ok(Self { session, context, capsule, compact: resume.compact, trace: path })
     }
 
-    /// Whether there is a conversation to go on with, and what is said of it on stderr.
+    /// Whether there is a conversation to go on with, and what is said of it on stderr; `compacts` says that a hook can
+    /// shorten it.
     ///
     /// # Errors
-    /// `E-RUN-018` for a compacted resumption, `E-RUN-017` where no record was kept, `E-IO-003` where it is unreadable.
-    pub fn check(&self, home: &MurmurHome, capsule: &Capsule) -> Result<String> {
-        if self.compact {
-            return Err(unserved::compaction());
+    /// `E-RUN-018` for a compacted resumption that no hook compacts, `E-RUN-017` where no record was kept, `E-IO-003` where it is unreadable.
+    pub fn check(&self, home: &MurmurHome, capsule: &Capsule, compacts: bool) -> Result<String> {
+        if self.compact && !compacts {
+            return Err(Diagnostic::new(
+                codes::E_RUN_018,
+                "--resume-mode compact needs a hook on on-compaction with commit_policy: replace-context, and the \
+                 capsule has none",
+            )
+            .hint("declare one, such as murmur/compact, or resume with --resume-mode full, which is the default"));
         }
         let Some(record) = Conversation::of(home, capsule, &self.context, None) else {
             return Err(self.not_kept("the capsule keeps none: context.record is off", capsule));
@@ -95,7 +101,7 @@ impl Resumed {
 
     fn note(&self, home: &MurmurHome, recorded: &Recorded) -> String {
         let count = |number: usize, noun| plural(number as u64, noun);
-        let messages = count(recorded.messages.len(), "message");
+        let messages = count(recorded.conversation_len(), "message");
         let mut note = format!("[capsule-runtime] resuming {}: context {}, {messages}", self.session, self.context);
         if recorded.unanswered > 0 {
             note.push_str(&format!("; {} had no recorded result", count(recorded.unanswered, "tool call")));

@@ -406,15 +406,25 @@ impl Origin {
         let text = match prompt {
             None | Some(Prompt::None) => None,
             Some(Prompt::Inline(text)) => Some(text.clone()),
-            Some(Prompt::File(path)) => Some(self.prompt_file(path)?),
+            Some(Prompt::File(path)) => Some(self.prompt_file("inference", path)?),
             Some(Prompt::Artifact(name)) => Some(prompt_artifact(name, parts)?),
         };
         Ok(SystemPrompt { text, from_cli: false })
     }
 
-    fn prompt_file(&self, path: &str) -> Result<String> {
+    /// The prompt of a compaction; `None` leaves it to the hook.
+    pub fn compaction_prompt(&self, capsule: &Capsule) -> Result<Option<String>> {
+        match capsule.inference.as_ref().map(|inference| &inference.compaction.system_prompt) {
+            Some(Prompt::Inline(text)) => Ok(Some(text.clone())),
+            Some(Prompt::File(path)) => self.prompt_file("inference.compaction", path).map(Some),
+            // The manifest's reader takes no artifact here.
+            Some(Prompt::None | Prompt::Artifact(_)) | None => Ok(None),
+        }
+    }
+
+    fn prompt_file(&self, block: &str, path: &str) -> Result<String> {
         let refused = |why: &dyn std::fmt::Display| {
-            Diagnostic::new(codes::E_RUN_009, format!("inference.system_prompt_file '{path}' cannot be read: {why}"))
+            Diagnostic::new(codes::E_RUN_009, format!("{block}.system_prompt_file '{path}' cannot be read: {why}"))
                 .hint("the path is relative to the manifest; pack the file with requires_files")
         };
         let bytes = match &self.archive {

@@ -33,16 +33,6 @@ pub fn check(capsule: &Capsule) -> Result<()> {
     }
 }
 
-/// Refuses `--resume-mode compact`. No hook runs in this version, so there is none that could compact; a capsule that
-/// declares one is refused before.
-pub fn compaction() -> Diagnostic {
-    Diagnostic::new(
-        codes::E_RUN_018,
-        "--resume-mode compact needs a hook bound to on-compaction, and the capsule has none",
-    )
-    .hint("resume with --resume-mode full, which is the default")
-}
-
 fn refused(what: &str) -> Diagnostic {
     Diagnostic::new(
         codes::E_MAN_003,

@@ -6,7 +6,7 @@ use std::cell::Cell;
 
 use serde_json::{Value, json};
 
-use crate::{Answer, answer, file};
+use crate::{Answer, Piece, answer, file};
 
 wit_bindgen::generate!({
     path: "../../../host/wit",
@@ -31,6 +31,11 @@ struct Hook;
 
 /// Writes an event down and answers it. `text` is what a rule's `when` looks into.
 fn handle(event: &str, text: &str, fields: Value) -> Result<HookOutput, String> {
+    handle_about(event, text, fields, &[])
+}
+
+/// The same of an event about a conversation.
+fn handle_about(event: &str, text: &str, fields: Value, messages: &[Message]) -> Result<HookOutput, String> {
     let count = COUNT.get();
     COUNT.set(count + 1);
     let config = config();
@@ -50,6 +55,9 @@ fn handle(event: &str, text: &str, fields: Value) -> Result<HookOutput, String> 
         Answer::Deny(reason) => Ok(HookOutput::Deny(reason)),
         Answer::Reopen(reason) => Ok(HookOutput::ReopenTask(reason)),
         Answer::Seed(texts) => Ok(HookOutput::SeedContext(texts.into_iter().map(user).collect())),
+        Answer::Replace(pieces) => {
+            Ok(HookOutput::ReplaceContext(pieces.into_iter().filter_map(|piece| message(piece, messages)).collect()))
+        }
         Answer::Artifact(text) => Ok(HookOutput::Artifact(text)),
         Answer::Fail(why) => Err(why),
         Answer::Trap => panic!("as configured"),
@@ -85,6 +93,19 @@ fn environment() -> Vec<(String, String)> {
 
 fn user(text: String) -> Message {
     Message { role: "user".into(), content: text, id: None, source_id: None, inserted_by: None }
+}
+
+/// The message a piece stands for; none where there is none at its place.
+fn message(piece: Piece, messages: &[Message]) -> Option<Message> {
+    match piece {
+        Piece::New(role, content) => Some(Message { role, ..user(content) }),
+        Piece::Kept(at, content) => {
+            let place = if at < 0 { messages.len().checked_sub(at.unsigned_abs() as usize)? } else { at as usize };
+            let mut kept = messages.get(place)?.clone();
+            kept.content = content.unwrap_or(kept.content);
+            Some(kept)
+        }
+    }
 }
 
 /// What the configuration has it look up at an event.
@@ -210,13 +231,16 @@ impl Guest for Hook {
     }
 
     fn on_compaction(event: CompactionEvent) -> Result<HookOutput, String> {
-        handle(
+        let texts: Vec<&str> = event.messages.iter().map(|message| message.content.as_str()).collect();
+        let inserted: Vec<bool> = event.messages.iter().map(|message| message.inserted_by.is_some()).collect();
+        handle_about(
             "on-compaction",
-            "",
+            &texts.join("\n"),
             json!({
-                "messages": event.messages.len(), "session_tokens": event.session_tokens,
-                "threshold": event.threshold,
+                "messages": texts, "inserted": inserted, "session_tokens": event.session_tokens,
+                "threshold": event.threshold, "model": event.model, "system_prompt": event.system_prompt,
             }),
+            &event.messages,
         )
     }
 

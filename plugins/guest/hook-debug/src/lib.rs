@@ -18,6 +18,8 @@ pub enum Answer {
     Reopen(String),
     /// What the conversation begins with: users' texts.
     Seed(Vec<String>),
+    /// The conversation from here on.
+    Replace(Vec<Piece>),
     /// A JSON object for the task's stream.
     Artifact(String),
     /// The hook fails.
@@ -26,6 +28,15 @@ pub enum Answer {
     Trap,
     /// It never comes back.
     Spin,
+}
+
+/// One message of a conversation that takes another's place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Piece {
+    /// One of those that are there, by its place; from the end when negative. With a text it is changed.
+    Kept(i64, Option<String>),
+    /// A new one: role and content.
+    New(String, String),
 }
 
 /// The answer of a configuration to an event. `text` is what `when` looks into, `times` how often this event's answer was
@@ -46,6 +57,9 @@ pub fn answer(config: &Value, event: &str, text: &str, times: u64) -> Answer {
     if let Some(texts) = rule["seed"].as_array() {
         return Answer::Seed(texts.iter().filter_map(|text| text.as_str().map(str::to_owned)).collect());
     }
+    if let Some(list) = rule["replace"].as_array() {
+        return Answer::Replace(list.iter().map(piece).collect());
+    }
     if let Some(why) = word("error") {
         return Answer::Fail(why);
     }
@@ -64,6 +78,18 @@ pub fn answer(config: &Value, event: &str, text: &str, times: u64) -> Answer {
     Answer::None
 }
 
+/// `{at, content}` or `{role, content}`; a text alone is a user's.
+fn piece(value: &Value) -> Piece {
+    let text = |key: &str| value[key].as_str().map(str::to_owned);
+    match value["at"].as_i64() {
+        Some(at) => Piece::Kept(at, text("content")),
+        None => {
+            let content = text("content").or_else(|| value.as_str().map(str::to_owned)).unwrap_or_default();
+            Piece::New(text("role").unwrap_or_else(|| "user".to_owned()), content)
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -77,6 +103,7 @@ mod tests {
             "on-task-end": {"reopen": "again", "times": 1},
             "on-task-start": {"seed": ["a", "b"]},
             "on-inference": {"artifact": {"n": 1}},
+            "on-compaction": {"replace": ["short", {"role": "assistant", "content": "x"}, {"at": -1}]},
             "on-session-end": {"trap": true},
         }});
         let of = |event, text, times| answer(&config, event, text, times);
@@ -86,6 +113,12 @@ mod tests {
         assert_eq!(of("on-task-end", "", 1), Answer::None);
         assert_eq!(of("on-task-start", "", 0), Answer::Seed(vec!["a".into(), "b".into()]));
         assert_eq!(of("on-inference", "", 0), Answer::Artifact(r#"{"n":1}"#.into()));
+        let pieces = vec![
+            Piece::New("user".into(), "short".into()),
+            Piece::New("assistant".into(), "x".into()),
+            Piece::Kept(-1, None),
+        ];
+        assert_eq!(of("on-compaction", "", 0), Answer::Replace(pieces));
         assert_eq!(of("on-session-end", "", 0), Answer::Trap);
         assert_eq!(of("on-session-start", "", 0), Answer::None);
         assert_eq!(answer(&Value::Null, "on-tool-call", "", 0), Answer::None);

@@ -8,11 +8,13 @@ use serde_json::{Map, json};
 
 use super::ArtifactCall;
 use crate::containment::Ended;
-use crate::session::agent::read_only;
+use crate::manifest::HookBinding;
+use crate::session::agent::{command_event, read_only};
 use crate::session::commands::background::millis;
 use crate::session::commands::capture::Shown;
 use crate::session::commands::run::{Finish, Run};
 use crate::session::commands::{Call, NotStarted, named};
+use crate::session::hooks::Denial;
 use crate::worker::{ProcessOutcome, ProcessRequest};
 
 /// Bytes of each stream a program gives back.
@@ -25,12 +27,14 @@ impl ArtifactCall {
     /// In words: a refusal begins `not-granted:`, a program that ran too long `timed-out:`.
     pub(super) async fn run_process(&self, artifact: &str, request: ProcessRequest) -> Result<ProcessOutcome, String> {
         self.check(artifact, &request)?;
+        let argv: Vec<String> = std::iter::once(&request.binary).chain(&request.args).cloned().collect();
+        self.ask_hooks(&argv).await?;
         let commands = &self.ctx.commands;
         let program = commands.program(&request.binary)?.to_owned();
         let profile = commands.shell.as_ref().ok_or("nothing may be run in this session")?;
         let wanted = Call {
             program: &program,
-            argv: std::iter::once(request.binary.clone()).chain(request.args.iter().cloned()).collect(),
+            argv: argv.clone(),
             env: &request.env,
             stdin: request.stdin,
             shown: SHOWN,
@@ -52,6 +56,10 @@ impl ArtifactCall {
         let mut keys = named(&program, &request.args.join(" "));
         keys.insert("artifact".into(), json!(artifact));
         self.record_process(keys, &finish, &shown);
+        if let Some(scene) = &self.scene {
+            let ended = command_event::outcome(&finish, &shown);
+            command_event::observe(&self.ctx, scene, &argv, ended).await.map_err(|lost| lost.to_string())?;
+        }
         outcome(&finish, shown)
     }
 
@@ -76,6 +84,27 @@ impl ArtifactCall {
             ));
         }
         ctx.folder_size.check().map_err(|breach| format!("[{}] {}", breach.code(), breach.message()))
+    }
+
+    /// Those that decide about commands. A hook that waits for this very call cannot be asked, so where one decides, what
+    /// a hook asked the driver for runs nothing.
+    async fn ask_hooks(&self, argv: &[String]) -> Result<(), String> {
+        let binary = argv.first().map(String::as_str).unwrap_or_default();
+        let Some(scene) = &self.scene else {
+            if self.ctx.hooks.decide_about(HookBinding::OnShell) {
+                return Err(format!(
+                    "not-granted: '{binary}' is not run for a hook, while hooks decide about commands"
+                ));
+            }
+            return Ok(());
+        };
+        match command_event::decide(&self.ctx, scene, argv).await {
+            Ok(None) => Ok(()),
+            Ok(Some(Denial { hook, reason })) => {
+                Err(format!("not-granted: '{binary}' was not run: hook '{hook}' denied it: {reason}"))
+            }
+            Err(lost) => Err(lost.to_string()),
+        }
     }
 
     fn record_process(&self, named: Map<String, serde_json::Value>, finish: &Finish, shown: &Shown) {
