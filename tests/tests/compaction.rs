@@ -362,3 +362,74 @@ fn a_compacted_resumption_shortens_the_conversation_before_the_task() {
     ok(&world.mur(["run", "--resume", "--task", "more"]).run());
     assert!(newest(&world).result().unwrap().ends_with("SUMMARY\n</untrusted-content>|5 messages"));
 }
+
+#[test]
+fn a_seed_far_over_its_budget_is_summarised_where_a_hook_does_that_and_else_cut() {
+    let long = "word ".repeat(15);
+    let seeds = |count: usize| {
+        let texts: Vec<String> = (0..count).map(|at| format!("{at} {long}")).collect();
+        json!({"answers": {"on-task-start": {"seed": texts}}})
+    };
+    let script = json!({"rules": [
+        {"when": {"contains": "[compaction] Summarise"}, "turns": [[{"say": "SUMMARY"}]]},
+        {"turns": [[{"say": "{{messages}} messages, the first: {{task | head 14}}"}]]},
+    ]});
+    let seeded = |world: &World, count: usize, margin: f64, hook: Option<Value>| {
+        let contract = json!({"binding": "on-task-start", "commit_policy": "seed-context"});
+        let seeder = entry(world.install_hook("memory", &contract), json!({}), seeds(count));
+        let agent = Agent::scripted("agent", script.clone())
+            .artifact(seeder)
+            .with(&["inference", "max_tokens"], 1000)
+            .with(&["context", "max_tokens"], 4000)
+            .with(&["context", "seed_overflow_margin"], margin);
+        run(world, &hook.into_iter().fold(agent, Agent::artifact))
+    };
+    let outcome = |ran: &Ran| ran.trace.one("context_seed")["outcome"].as_str().unwrap().to_owned();
+
+    let world = World::new();
+    let ran = seeded(&world, 14, 0.1, Some(compact()));
+    assert_eq!(outcome(&ran), "compacted", "{}", ran.done.stderr);
+    assert_eq!(ran.trace.result().as_deref(), Some("3 messages, the first: [compaction] T"), "summary, newest, task");
+    let record = ran.trace.one("context_seed");
+    assert_eq!(record["message_ids"].as_array().unwrap().len(), 2);
+    assert!(record["tokens"].as_u64() < record["proposed_tokens"].as_u64(), "{record:?}");
+    assert!(ran.trace.all("compaction").is_empty(), "it is no compaction of the conversation");
+
+    let world = World::new();
+    let ran = seeded(&world, 14, 0.1, None);
+    assert_eq!(outcome(&ran), "trimmed");
+    for (answer, margin, faults) in [
+        // Within the margin nobody is asked.
+        (json!({"error": "asked"}), 1.0, 0),
+        (json!({"error": "asked"}), 0.1, 1),
+        (json!({"replace": [{"at": 0}, {"at": 1}, long.repeat(30)]}), 0.1, 1),
+        (json!({"replace": [{"role": "assistant", "content": "x"}]}), 0.1, 1),
+    ] {
+        let world = World::new();
+        let hook = replacing(&world, "changer", answer.clone());
+        let ran = seeded(&world, 14, margin, Some(hook));
+        assert_eq!(outcome(&ran), "trimmed", "{answer}: {}", ran.done.stderr);
+        assert_eq!(ran.trace.all("hook_dispatch_error").len(), faults, "{answer}");
+        assert_eq!(ran.done.code(), Some(0), "it never fails a task");
+    }
+}
+
+#[test]
+fn what_was_shortened_once_is_shortened_again() {
+    let world = World::new();
+    let go_on = json!([calls(900)]);
+    let script = json!({"rules": [
+        {"when": {"matches": "(?s)\\[compaction\\] Summarise.*SUMMARY ONE"}, "turns": [[{"say": "SUMMARY TWO"}]]},
+        {"when": {"contains": "[compaction] Summarise"}, "turns": [[{"say": "SUMMARY ONE"}]]},
+        {"when": {"contains": "SUMMARY TWO"}, "turns": [[{"say": "{{task}}|{{messages}} messages"}]], "repeat": true},
+        {"turns": go_on, "repeat": true},
+    ]});
+    let ran = run(&world, &agent(script).artifact(compact()));
+    assert_eq!(ran.trace.result().as_deref(), Some("work|4 messages"), "{}", ran.done.stderr);
+    let turns: Vec<&Value> = ran.trace.all("compaction").iter().map(|one| &one["turn"]).collect();
+    assert_eq!(turns, [&json!(1), &json!(2)]);
+    // The first response found nothing to summarise but the task.
+    assert_eq!(ran.trace.one("compaction_declined")["turn"], 0);
+    let notes = notes(&ran, "agent", &world);
+    assert_eq!(notes.iter().filter(|line| line["type"] == "murmur.compaction").count(), 2);
+}

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use super::hook_messages::{from_hook, to_hook};
 use super::pairs::{self, Unfit};
 use super::run::{Ended, TaskRun};
+use super::seed::{Seeded, TooLong};
 use super::tokens;
 use super::wire::Message;
 use crate::diagnostics::output;
@@ -86,6 +87,41 @@ impl TaskRun<'_> {
         self.compact(0, Held { tokens, actual: false }).await
     }
 
+    /// A seed past its margin: summarised by a hook where one does that and the summary fits, else cut from its front.
+    pub(super) async fn shorten_seed(&mut self, seed: TooLong) -> Result<Seeded, Ended> {
+        let ctx = Arc::clone(&self.agent.ctx);
+        if !ctx.hooks.can_compact() {
+            return Ok(seed.cut());
+        }
+        let event = self.compaction_event(&seed.messages, seed.tokens);
+        let scene = Scene { compacting: true, ..self.scene(0, false, None) };
+        let asked = self.unless_ended("turn", Hooks::compact(&ctx, event, &scene)).await?;
+        let Compacted::Replaced { hook, messages } = asked.map_err(|lost| Ended::Fatal(lost.diagnostic()))? else {
+            return Ok(seed.cut());
+        };
+        let summarised = match settle(&seed.messages, None, &messages) {
+            Ok(settled) => seed.summarised(settled).await,
+            Err(_) => None,
+        };
+        Ok(summarised.unwrap_or_else(|| {
+            let why = "what it made of the seed is no conversation, or does not fit either";
+            Hooks::fault(&ctx, &hook, "on-compaction", "replace-context", why);
+            seed.cut()
+        }))
+    }
+
+    fn compaction_event(&self, messages: &[Message], tokens: u64) -> CompactionEvent {
+        let ctx = &self.agent.ctx;
+        let compaction = &ctx.inference().compaction;
+        CompactionEvent {
+            messages: messages.iter().map(to_hook).collect(),
+            session_tokens: tokens,
+            threshold: compaction.threshold,
+            model: compaction.model.clone(),
+            system_prompt: ctx.driver.compaction.system_prompt.clone(),
+        }
+    }
+
     /// What the conversation takes now. Without the driver's own count it is counted, but only where it can have reached
     /// the limit: a token takes a byte at least.
     async fn held(&self, limit: f64) -> Held {
@@ -109,14 +145,7 @@ impl TaskRun<'_> {
             self.declined(turn, held, "no_hook_replacement");
             return Ok(());
         }
-        let compaction = &ctx.inference().compaction;
-        let event = CompactionEvent {
-            messages: self.history.iter().map(to_hook).collect(),
-            session_tokens: held.tokens,
-            threshold: compaction.threshold,
-            model: compaction.model.clone(),
-            system_prompt: ctx.driver.compaction.system_prompt.clone(),
-        };
+        let event = self.compaction_event(&self.history, held.tokens);
         let scene = Scene { compacting: true, ..self.scene(turn, true, None) };
         self.uses.take_refused();
         let asked = self.unless_ended("turn", Hooks::compact(&ctx, event, &scene)).await?;

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use super::fence::fenced;
 use super::run::{Ended, TaskRun};
-use super::seed;
+use super::seed::{self, Settled};
 use super::wire::{Message, Response, ToolCall};
 use crate::manifest::HookBinding;
 use crate::session::hooks::{Committed, Denial, Hooks, Scene, TaskScene};
@@ -64,7 +64,10 @@ impl TaskRun<'_> {
         let committed = self.observe(event, &self.scene(0, false, None)).await?;
         let Some(first) = committed.into_iter().next() else { return Ok(()) };
         let HookOutput::SeedContext(proposed) = first.output else { return Ok(()) };
-        let seeded = seed::settle(budget, &proposed).await;
+        let seeded = match seed::settle(budget, ctx.capsule.context.seed_overflow_margin, &proposed).await {
+            Settled::Done(seeded) => seeded,
+            Settled::TooLong(seed) => self.shorten_seed(seed).await?,
+        };
         let record = json!({
             "task_id": self.task.id, "hook_name": first.hook, "tokens": seeded.tokens,
             "proposed_tokens": seeded.proposed_tokens, "budget_tokens": budget.unwrap_or(0),

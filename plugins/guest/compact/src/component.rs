@@ -11,8 +11,8 @@ wit_bindgen::generate!({
 });
 
 use exports::murmur::hook::lifecycle::{
-    CompactionEvent, Guest, HookOutput, InferenceEvent, Message, SessionContext, SessionEndEvent, ShellEvent,
-    StageEvent, TaskEndEvent, TaskStartEvent, ToolEvent,
+    CompactionEvent, ContextInsertion, Guest, HookOutput, InferenceEvent, Message, SessionContext, SessionEndEvent,
+    ShellEvent, StageEvent, TaskEndEvent, TaskStartEvent, ToolEvent,
 };
 use murmur::runtime::{inference, tokens};
 
@@ -61,7 +61,7 @@ impl Guest for Hook {
             role: message.role.clone(),
             content: message.content.clone(),
             tokens: tokens::count(&message.content),
-            inserted: message.inserted_by.is_some(),
+            inserted: message.inserted_by == Some(ContextInsertion::ReplaceContext),
         };
         let entries: Vec<Entry> = event.messages.iter().map(entry).collect();
         // Message sizes are counted here as there; a fraction of their sum is far below 2^52.

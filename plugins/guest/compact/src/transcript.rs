@@ -17,7 +17,7 @@ pub struct Entry {
     pub content: String,
     /// What it takes.
     pub tokens: u64,
-    /// Whether a hook put it there.
+    /// Whether it is what an earlier compaction left.
     pub inserted: bool,
 }
 
