@@ -93,8 +93,12 @@ pub async fn run(context: &Arc<SessionContext>, mode: Mode, end: &End) {
         served |= !report;
         // Under queue and sleep door tasks report to whoever sent them; only the launch's own decides.
         let decides = !report && (!mode.sleeps || task.source == Source::TaskMd);
+        let id = task.id.clone();
         end.task_began();
         let outcome = run_one(&agent, task, &mut lost).await;
+        // Whoever stops a session tells its door first, then its process: between the two the task has ended already, and
+        // the session's end cut it short all the same.
+        let decides = decides || context.tasks.was_stopped(&id);
         let ends_session = outcome.ends_session;
         end.task_ended(outcome, decides);
         if ends_session || end.cause().is_some() {

@@ -264,6 +264,11 @@ impl TaskRegistry {
         self.change(Book::cancel_all)
     }
 
+    /// Whether a task was running when all were stopped at once, and not cancelled by itself.
+    pub fn was_stopped(&self, id: &TaskId) -> bool {
+        self.lock().was_stopped(id)
+    }
+
     /// Waits until a task has ended, with its ending recorded, or waits for input. `None` when it is not known.
     pub async fn settled(&self, id: &TaskId) -> Option<TaskView> {
         let mut changes = self.0.changes.subscribe();

@@ -37,6 +37,8 @@ pub(super) struct Book {
     pub(super) revision: u64,
     waiting: [VecDeque<TaskId>; 3],
     running: Option<TaskId>,
+    /// The running task that the session's own stop cancelled.
+    stopped: Option<TaskId>,
     /// Whether the runner is waiting for a task right now: then the next one accepted is as good as running.
     pub(super) runner_waits: bool,
     /// In the order they ended.
@@ -108,6 +110,7 @@ impl Book {
             revision: 0,
             waiting: Default::default(),
             running: None,
+            stopped: None,
             runner_waits: false,
             ended: VecDeque::new(),
             answers: VecDeque::new(),
@@ -351,12 +354,21 @@ impl Book {
     /// Stops every live task and names them, sorted.
     pub(super) fn cancel_all(&mut self, now_ms: u64) -> Vec<TaskId> {
         let mut live: Vec<TaskId> = self.waiting.iter().flatten().cloned().collect();
-        live.extend(self.running.clone().filter(|id| !self.records[id].state.is_terminal()));
+        let running = self.running.clone().filter(|id| !self.records[id].state.is_terminal());
+        if running.is_some() {
+            self.stopped.clone_from(&running);
+        }
+        live.extend(running);
         for id in &live {
             self.cancel_live(id, now_ms);
         }
         live.sort();
         live
+    }
+
+    /// Whether a task was running when the session was told to stop, and was cancelled for that.
+    pub(super) fn was_stopped(&self, id: &TaskId) -> bool {
+        self.stopped.as_ref() == Some(id)
     }
 
     fn cancel_live(&mut self, id: &TaskId, now_ms: u64) {

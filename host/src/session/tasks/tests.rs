@@ -237,10 +237,12 @@ fn a_cancel_wins_over_what_the_runner_reports_later() {
 fn stopping_the_session_cancels_each_live_task_once() {
     let registry = queue(3);
     let mut ids: Vec<TaskId> = (0..3).map(|_| accepted(&registry, event())).collect();
-    take(&registry).unwrap();
+    let running = take(&registry).unwrap().id.clone();
     ids.sort();
     assert_eq!(registry.cancel_all(), ids);
     assert_eq!(registry.cancel_all(), []);
+    let stopped: Vec<&TaskId> = ids.iter().filter(|id| registry.was_stopped(id)).collect();
+    assert_eq!(stopped, [&running], "what only waited was never run");
 }
 
 #[test]
