@@ -12,9 +12,10 @@ use std::process::{Command, Output, Stdio};
 
 use crate::Outcome;
 
-/// The workspace's root.
+/// The workspace's root: that of the cargo that runs this, since a build folder may have been copied from another checkout.
 pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace").to_owned()
+    let package = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    Path::new(&package).parent().expect("xtask lies in the workspace").to_owned()
 }
 
 /// Where everything that is built goes.
