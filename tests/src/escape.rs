@@ -10,6 +10,7 @@ pub mod host;
 pub mod launch;
 pub mod listeners;
 pub mod look;
+pub mod member;
 pub mod options;
 pub mod program;
 pub mod record;

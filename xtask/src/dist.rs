@@ -55,7 +55,26 @@ pub fn escape_probe() -> Outcome<Dist> {
     for file in ["libmur_escape_probe.so", "escape-probe"] {
         sh::copy(&sh::target().join("debug").join(file), &folder.join(file), 0o755)?;
     }
+    broken(&dist)?;
     Ok(dist)
+}
+
+/// Beside that prefix, the libraries of the kernel's classes built such that they leave out what a file names, with their
+/// pins: the harness puts them in place of the whole ones, to show that what each step holds is held by it.
+fn broken(dist: &Dist) -> Outcome {
+    let feature = ["-p", "mur-containment-scoped", "-p", "mur-containment-sealed", "--features"];
+    let built = libraries(&[&feature[..], &["mur-containment-kernel/leave-out"]].concat())?;
+    let folder = sh::target().join("dist/broken");
+    sh::folder(&folder)?;
+    let whole = dist.root.join("lib/mur/plugins");
+    let say = |fault: std::io::Error| format!("{}: {fault}", whole.display());
+    // The others as they are: a prefix has them all.
+    let mut all: Vec<PathBuf> = fs::read_dir(&whole).map_err(say)?.flatten().map(|entry| entry.path()).collect();
+    all.retain(|path| path.extension().is_some_and(|ending| ending == "so"));
+    all.retain(|path| built.iter().all(|broken| broken.file_name() != path.file_name()));
+    all.extend(built);
+    all.sort();
+    plugins(&folder, &all)
 }
 
 fn assemble(profile: Profile, name: &str, flags: &[&str]) -> Outcome<Dist> {
@@ -81,24 +100,41 @@ struct Built {
 /// One cargo call for the whole workspace but xtask, which runs; cargo itself tells what it made.
 fn build(profile: Profile, flags: &[&str]) -> Outcome<Built> {
     sh::say(&format!("building mur and its plugins ({})", profile.name()));
-    let mut command = sh::cargo(&sh::root());
-    command.args(["build", "--workspace", "--exclude", "xtask", "--message-format=json-render-diagnostics"]);
-    command.args(flags);
+    let mut words = vec!["--workspace", "--exclude", "xtask"];
+    words.extend(flags);
     if profile == Profile::Release {
-        command.arg("--release");
+        words.push("--release");
     }
+    let messages = messages(&words)?;
+    let mur = messages.iter().find(|message| message["target"]["name"] == "mur" && message["executable"].is_string());
+    let mur = mur.and_then(|message| message["executable"].as_str()).map(PathBuf::from);
+    Ok(Built { mur: mur.ok_or("cargo built no 'mur'")?, plugins: plugins_of(&messages) })
+}
+
+/// The plugins' libraries of another build.
+fn libraries(words: &[&str]) -> Outcome<Vec<PathBuf>> {
+    sh::say("building libraries that leave steps out");
+    messages(words).map(|messages| plugins_of(&messages))
+}
+
+/// What cargo tells of what it built.
+fn messages(words: &[&str]) -> Outcome<Vec<Value>> {
+    let mut command = sh::cargo(&sh::root());
+    command.args(["build", "--message-format=json-render-diagnostics"]).args(words);
     command.stderr(Stdio::inherit());
     let output = sh::output(&mut command)?;
     if !output.status.success() {
         return Err(format!("{} ended with {}", sh::line(&command), output.status));
     }
-    let mut mur = None;
-    let mut plugins = Vec::new();
-    for line in String::from_utf8_lossy(&output.stdout).lines() {
-        let Ok(message) = serde_json::from_str::<Value>(line) else { continue };
-        if message["reason"] != "compiler-artifact" {
-            continue;
-        }
+    let read = |line: &str| serde_json::from_str::<Value>(line).ok();
+    let messages = String::from_utf8_lossy(&output.stdout).lines().filter_map(read).collect::<Vec<_>>();
+    Ok(messages.into_iter().filter(|message| message["reason"] == "compiler-artifact").collect())
+}
+
+/// The libraries among them that are plugins.
+fn plugins_of(messages: &[Value]) -> Vec<PathBuf> {
+    let mut plugins: Vec<PathBuf> = Vec::new();
+    for message in messages {
         let package = message["manifest_path"].as_str().unwrap_or_default();
         let files = message["filenames"].as_array().cloned().unwrap_or_default();
         let library = message["target"]["crate_types"].as_array().is_some_and(|types| types.contains(&"cdylib".into()));
@@ -106,12 +142,9 @@ fn build(profile: Profile, flags: &[&str]) -> Outcome<Built> {
             plugins
                 .extend(files.iter().filter_map(Value::as_str).filter(|file| file.ends_with(".so")).map(PathBuf::from));
         }
-        if message["target"]["name"] == "mur" && message["executable"].is_string() {
-            mur = message["executable"].as_str().map(PathBuf::from);
-        }
     }
     plugins.sort();
-    Ok(Built { mur: mur.ok_or("cargo built no 'mur'")?, plugins })
+    plugins
 }
 
 /// Copies the libraries and pins exactly them.

@@ -194,11 +194,23 @@ fn reopen(plan: &Plan) -> Outcome {
 
 /// Whether a descriptor is one of the file `mur` was started with, and which others there are. A worker's own, made after
 /// it said it was ready, are its own; a command's process holds nothing above stderr.
+/// `device:inode` as two numbers.
+pub(crate) fn identity(text: &str) -> Option<(u64, u64)> {
+    let (dev, ino) = text.split_once(':')?;
+    Some((dev.parse().ok()?, ino.parse().ok()?))
+}
+
+/// What kind of file is open on a descriptor, and which; nothing when it is closed.
+pub(crate) fn descriptor(number: i32) -> Option<(libc::mode_t, (u64, u64))> {
+    // SAFETY: all zeroes is a value of this plain structure, which outlives the call.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: as above; a closed descriptor answers EBADF.
+    let result = unsafe { libc::fstat(number, &raw mut stat) };
+    (result == 0).then_some((stat.st_mode & libc::S_IFMT, (stat.st_dev, stat.st_ino)))
+}
+
 fn inherited(plan: &Plan) -> Outcome {
-    let Some(leaked) = plan.one("leaked").and_then(|text| {
-        let (dev, ino) = text.split_once(':')?;
-        Some((dev.parse::<u64>().ok()?, ino.parse::<u64>().ok()?))
-    }) else {
+    let Some(leaked) = plan.one("leaked").and_then(identity) else {
         return Outcome::inconclusive("the plan names no leaked file");
     };
     let mut extra = Vec::new();
@@ -209,10 +221,7 @@ fn inherited(plan: &Plan) -> Outcome {
             continue;
         }
         extra.push(number);
-        // SAFETY: all zeroes is a value of this plain structure, which outlives the call.
-        let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-        // SAFETY: as above.
-        if unsafe { libc::fstat(number, &raw mut stat) } == 0 && (stat.st_dev, stat.st_ino) == leaked {
+        if descriptor(number).is_some_and(|(_, one)| one == leaked) {
             found = Some(number);
         }
     }

@@ -14,6 +14,7 @@ mod programs;
 mod resources;
 mod sockets;
 mod syscalls;
+mod tokens;
 mod worker;
 
 pub use outcome::{Outcome, Verdict};
@@ -53,6 +54,7 @@ fn attempt(case: &str, plan: &Plan) -> Option<Outcome> {
         .or_else(|| syscalls::attempt(case, plan))
         .or_else(|| processes::attempt(case, plan))
         .or_else(|| worker::attempt(case, plan))
+        .or_else(|| tokens::attempt(case, plan))
         .or_else(|| resources::attempt(case, plan))
 }
 

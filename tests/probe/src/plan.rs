@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 pub const MARKER: &str = "ESCAPE-PLAN=";
 
 /// How long the harness may take to look at the process.
-const LOOKED_AT: Duration = Duration::from_secs(60);
+const LOOKED_AT: Duration = Duration::from_secs(300);
 
 /// A plan.
 #[derive(Debug)]

@@ -3,6 +3,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::path::Path;
 use std::time::Duration;
 
 use crate::outcome::{Outcome, Verdict, words};
@@ -110,14 +111,15 @@ fn fill(mut file: File) -> Outcome {
 /// Fills the work folder past its ceiling, file by file. What refuses is `mur`, at a later call: it looks at the folder at
 /// the beginning of a turn, once in ten seconds, and the next turn after a look that found too much is the last.
 fn many_files(plan: &Plan) -> Outcome {
-    if plan.work().join("ec-fill-0").exists() {
+    let folder = plan.one("fill").map_or(plan.work(), Path::new);
+    if folder.join("ec-fill-0").exists() {
         std::thread::sleep(LOOKED);
         return not_held("a later call was not refused".to_owned());
     }
     let block = vec![0xec_u8; 8 << 20];
     let mut written = 0;
     for number in 0..8 {
-        match fs::write(plan.work().join(format!("ec-fill-{number}")), &block) {
+        match fs::write(folder.join(format!("ec-fill-{number}")), &block) {
             Ok(()) => written += block.len(),
             Err(error) => return Outcome::inconclusive(format!("write: {} at byte {written}", words(&error))),
         }

@@ -119,6 +119,8 @@ pub enum Launch {
     LimitedAlone,
     /// Alone.
     Alone,
+    /// As a member of a formation, whose launcher is the harness.
+    Member,
 }
 
 /// Which set a case belongs to.
@@ -130,6 +132,8 @@ pub enum Set {
     Execution,
     /// Only a guest worker is put to it.
     Worker,
+    /// On a member's credentials.
+    Formation,
 }
 
 /// A case.
@@ -192,7 +196,8 @@ const HELD: [Expect; 3] = [N, R, R];
 pub const PERMANENT: &str = "exec-renamed-disallowed-binary";
 
 /// Cases that need a right which an ordinary user lacks anyway: their refusal proves nothing of a run as such a user.
-pub const ROOT_ONLY: [&str; 3] = ["mknod-block-device-in-workdir", "syscall-bpf", "syscall-open-by-handle-at"];
+pub const ROOT_ONLY: [&str; 4] =
+    ["mknod-block-device-in-workdir", "syscall-bpf", "syscall-open-by-handle-at", "token-in-other-processes"];
 
 const fn boundary(id: &'static str, commands: [Expect; 3], attempt: &'static str, attribution: &'static str) -> Case {
     Case {
@@ -221,6 +226,10 @@ const fn worker(id: &'static str, by_class: bool, attempt: &'static str, attribu
     Case { set: Set::Worker, by_class, ..boundary(id, HELD, attempt, attribution) }
 }
 
+const fn formation(id: &'static str, claims: [Expect; 3], attempt: &'static str, attribution: &'static str) -> Case {
+    Case { set: Set::Formation, launch: Launch::Member, ..boundary(id, claims, attempt, attribution) }
+}
+
 const fn resource(
     id: &'static str,
     claims: [Expect; 3],
@@ -244,7 +253,8 @@ pub const CASES: &[Case] = &[
         "write-outside-workdir",
         HELD,
         "create a file in /var/tmp",
-        "Landlock, or the composed root. The folder is world-writable: nothing else refuses",
+        "Landlock, or the composed root. The folder is world-writable: of a worker nothing else refuses it; a command's mounts are \
+         read only there too (EROFS)",
     ),
     boundary(
         "stat-outside-workdir",
@@ -263,13 +273,14 @@ pub const CASES: &[Case] = &[
         [N, R, N],
         "link /etc/passwd into the work folder",
         "Landlock: EXDEV on one device is its answer to a link out of a folder without Refer; on two devices EXDEV proves \
-         nothing. fs.protected_hardlinks refuses ordinary users",
+         nothing. A command's mounts refuse too, and fs.protected_hardlinks ordinary users",
     ),
     boundary(
         "rename-across-boundary",
         [N, R, N],
         "move a file of the work folder to /var/tmp",
-        "Landlock; EXDEV on two devices, and always below Landlock's second version, proves nothing",
+        "Landlock; EXDEV on two devices, and always below Landlock's second version, proves nothing. A command's mounts refuse \
+         too",
     ),
     own_file(
         "proc-self-cwd-reopen",
@@ -453,6 +464,28 @@ pub const CASES: &[Case] = &[
             "the core limit, and processes that cannot be dumped; mur ends the run with E-RUN-065 and writes the trace",
         )
     },
+    Case {
+        by_class: false,
+        ..formation(
+            "token-in-own-process",
+            [R, R, R],
+            "find a member's edge token or operator token in the environment, command line and open files it was given",
+            "mur hands them to nothing it starts, whatever the class; a worker's memory is searched from outside too",
+        )
+    },
+    formation(
+        "token-in-files",
+        HELD,
+        "find one in files: those that hold one by their exact paths, and all that can be listed from the home down",
+        "Landlock, or the composed root. An edge token is in no file; the operator token is in the running record",
+    ),
+    formation(
+        "token-in-other-processes",
+        HELD,
+        "find one in environment or memory of mur, of the launcher and of every process that shows",
+        "the process namespace (ENOENT); behind it processes that cannot be dumped, and Landlock. Those refuse an ordinary \
+         user at every class",
+    ),
     resource(
         "resource-fork-bomb",
         [N, C, C],
@@ -521,6 +554,8 @@ mod tests {
         assert_eq!(resource, named.split_whitespace().collect::<Vec<_>>());
         assert_eq!(ids(|case| case.set == Set::Worker).len(), 11);
         assert_eq!(ids(|case| case.set == Set::Execution), ["exec-memfd", "exec-through-loader"]);
+        let formation = ["token-in-own-process", "token-in-files", "token-in-other-processes"];
+        assert_eq!(ids(|case| case.set == Set::Formation), formation);
     }
 
     #[test]

@@ -16,7 +16,8 @@ use super::cases::{Class, Route, Verdict};
 use super::host::{setting, which};
 use super::listeners::Listeners;
 use super::look::{self, Looked};
-use super::stage::{self, Capsule, DRIVER_STORE, KEY, MARKER, Stage, TOOLS_STORE};
+use super::member::Formation;
+use super::stage::{self, Capsule, DRIVER_STORE, HOOKS_SCOPE, HOOKS_STORE, KEY, MARKER, Stage, TOOLS_STORE};
 use crate::Trace;
 
 /// The file `mur` is started with open, on a descriptor nobody is told of.
@@ -87,19 +88,22 @@ impl Bench {
             stage::make_private(one)?;
         }
         stage::write(&project.join(".env"), &format!("EC_SECRET={MARKER}\n"), 0o600)?;
-        self.staged_program(&work)?;
+        let own = self.own_folder(capsule, &work, number)?;
+        self.staged_program(&own)?;
         if capsule.route == Route::Shell {
             let library = work.join(stage::LIBRARY);
             fs::write(&library, self.stage.probe(stage::LIBRARY)?)
                 .map_err(|fault| format!("{}: {fault}", library.display()))?;
         }
-        let plan = work.join("plan");
+        let plan = own.join("plan");
         let common = self.lines(capsule);
         stage::write(&plan, &format!("wait 1\ncanary {CANARY}-{number}-{}\n", std::process::id()), 0o600)?;
         let later: String = second.iter().map(|case| format!("case {case}\n")).collect();
         stage::write(&beside(&plan, "second"), &format!("{later}{common}"), 0o600)?;
         let known = look::traces(&self.stage.home);
-        let mut child = self.start(capsule, &project, &plan, &folder)?;
+        // Held until the session has ended: its end is the lifeline's.
+        let formation = capsule.member.then(Formation::new).transpose()?;
+        let mut child = self.start(capsule, formation.as_ref(), &work, &plan, &folder)?;
         let canary = format!("{CANARY}-{number}-{}", std::process::id());
         let looked = self.wait_ready(&mut child, capsule, &plan, &known).map(|mut looked| {
             if let Some(probe) = looked.probe {
@@ -107,10 +111,15 @@ impl Bench {
             }
             looked
         });
+        let of_formation = formation.as_ref().map(|one| one.lines(&self.stage.home, &self.tokens()).join("\n") + "\n");
         // A process that could not be looked at is let go with nothing to attempt.
-        let rest = looked.as_ref().map(|looked| self.rest(capsule, cases, looked, &project, &known));
+        let rest = looked.as_ref().map(|looked| self.rest(capsule, cases, looked, &work, &known));
         let new = beside(&plan, "go.new");
-        stage::write(&new, &format!("{common}{}", rest.unwrap_or_default()), 0o600)?;
+        stage::write(
+            &new,
+            &format!("{common}{}{}", of_formation.unwrap_or_default(), rest.unwrap_or_default()),
+            0o600,
+        )?;
         fs::rename(&new, beside(&plan, "go")).map_err(|fault| format!("{}: {fault}", new.display()))?;
         let status = self.finish(&mut child);
         let mut seen = read_report(&beside(&plan, "report"));
@@ -121,10 +130,24 @@ impl Bench {
         Ok(Ran { seen, looked, status, stderr, trace, folder })
     }
 
+    /// The folder the probe is at home in: the work folder, or for hooks, which are granted none of it, a folder of their
+    /// state store.
+    fn own_folder(&self, capsule: &Capsule, work: &Path, number: u32) -> Result<PathBuf, String> {
+        if capsule.route != Route::Hooks {
+            return Ok(work.to_owned());
+        }
+        let state = self.stage.home.join(".murmur/state");
+        let own = state.join(HOOKS_STORE).join(format!("{number:02}"));
+        for one in [&state, &state.join(HOOKS_STORE), &own] {
+            stage::make_private(one)?;
+        }
+        Ok(own)
+    }
+
     /// A program nobody lists, under the name of one that is.
-    fn staged_program(&self, work: &Path) -> Result<(), String> {
+    fn staged_program(&self, own: &Path) -> Result<(), String> {
         let echo = which("echo", stage::PATH).ok_or("there is no 'echo' to stage")?;
-        let staged = work.join("bash");
+        let staged = own.join("bash");
         fs::copy(&echo, &staged)
             .and_then(|_| fs::set_permissions(&staged, fs::Permissions::from_mode(0o755)))
             .map_err(|fault| format!("{}: {fault}", staged.display()))
@@ -136,7 +159,7 @@ impl Bench {
         lines.extend(self.listeners.tcp.iter().map(|address| format!("tcp {address}")));
         lines.extend(self.listeners.udp.iter().map(|address| format!("udp {address}")));
         lines.extend(self.listeners.tcp.iter().map(|address| format!("http http://{address}/")));
-        if capsule.route == Route::Tools {
+        if matches!(capsule.route, Route::Tools | Route::Hooks) {
             // What stands for a gateway, from an artifact without one.
             lines.push("http http://127.0.0.1:9/".to_owned());
         }
@@ -159,32 +182,54 @@ impl Bench {
     }
 
     /// What is known only once the session runs.
-    fn rest(&self, capsule: &Capsule, cases: &[&str], looked: &Looked, project: &Path, known: &[PathBuf]) -> String {
+    fn rest(&self, capsule: &Capsule, cases: &[&str], looked: &Looked, work: &Path, known: &[PathBuf]) -> String {
         let home = self.stage.home.join(".murmur");
         let mut lines: Vec<String> = cases.iter().map(|case| format!("case {case}")).collect();
         lines.push(format!("peek {}", looked.mur));
         lines.extend(looked.others.iter().map(|pid| format!("peek {pid}")));
         lines.push(format!("records {}", looked.records.join("trace.jsonl").display()));
         lines.extend(known.first().map(|other| format!("records {}", other.display())));
-        for secret in [home.join("config.yaml"), home.join("running"), project.join(".env")] {
+        for secret in [home.join("config.yaml"), home.join("running"), work.with_file_name(".env")] {
             lines.push(format!("secret {}", secret.display()));
         }
+        if capsule.route == Route::Hooks && !capsule.tight {
+            // The work folder is no hook's that was not granted it.
+            let _ = stage::write(&work.join("ec-planted"), MARKER, 0o600);
+            lines.push(format!("secret {}", work.join("ec-planted").display()));
+        }
+        lines.push(format!(
+            "fill {}",
+            if capsule.route == Route::Hooks { work.join(HOOKS_SCOPE) } else { work.into() }.display()
+        ));
         lines.push(format!("runtime {}", looked.runtime.display()));
         lines.push(format!("records-dir {}", looked.records.display()));
-        let (own, other) =
-            if capsule.route == Route::Tools { (TOOLS_STORE, DRIVER_STORE) } else { (DRIVER_STORE, TOOLS_STORE) };
+        let own = match capsule.route {
+            Route::Tools => TOOLS_STORE,
+            Route::Hooks => HOOKS_STORE,
+            _ => DRIVER_STORE,
+        };
         lines.push(format!("own-store {}", home.join("state").join(own).display()));
-        let other = home.join("state").join(other);
-        // A folder with nothing in it could be listed without anybody noticing.
-        let _ = fs::write(other.join("ec-planted"), MARKER);
-        lines.push(format!("other-store {}", other.join("ec-planted").display()));
-        lines.push(format!("other-store {}", other.display()));
+        for other in [DRIVER_STORE, TOOLS_STORE, HOOKS_STORE].into_iter().filter(|other| *other != own) {
+            let other = home.join("state").join(other);
+            // A folder with nothing in it could be listed without anybody noticing.
+            let _ = stage::make_private(&other);
+            let _ = fs::write(other.join("ec-planted"), MARKER);
+            lines.push(format!("other-store {}", other.join("ec-planted").display()));
+            lines.push(format!("other-store {}", other.display()));
+        }
         lines.join("\n") + "\n"
     }
 
     /// Secrets that no worker may hold, by name.
     fn secrets(&self) -> Vec<(String, String)> {
-        let mut secrets = vec![("the gateway's key".to_owned(), KEY.to_owned())];
+        let mut secrets = self.tokens();
+        secrets.push(("the gateway's key".to_owned(), KEY.to_owned()));
+        secrets
+    }
+
+    /// Tokens of the session that runs, and of the edge of a member.
+    fn tokens(&self) -> Vec<(String, String)> {
+        let mut secrets = vec![Formation::token()];
         let running = self.stage.home.join(".murmur/running");
         for entry in fs::read_dir(running).into_iter().flatten().flatten() {
             let text = fs::read_to_string(entry.path()).unwrap_or_default();
@@ -194,7 +239,14 @@ impl Bench {
         secrets
     }
 
-    fn start(&self, capsule: &Capsule, project: &Path, plan: &Path, folder: &Path) -> Result<Child, String> {
+    fn start(
+        &self,
+        capsule: &Capsule,
+        formation: Option<&Formation>,
+        work: &Path,
+        plan: &Path,
+        folder: &Path,
+    ) -> Result<Child, String> {
         let say = |fault: std::io::Error| format!("mur cannot be started: {fault}");
         let task = format!("ESCAPE-PLAN={};", plan.display());
         let name = format!("local/{}", capsule.name());
@@ -205,10 +257,14 @@ impl Bench {
         }
         line.push(self.stage.mur.display().to_string());
         line.extend(["run", "--capsule", &name, "--capsule-version", "0.1.0", "--task", &task].map(str::to_owned));
-        line.extend(["--workdir".to_owned(), plan.parent().unwrap_or(project).display().to_string()]);
+        line.extend(["--workdir".to_owned(), work.display().to_string()]);
         if capsule.class == Class::Unconfined {
             line.extend(["--containment", "unconfined"].map(str::to_owned));
         }
+        if formation.is_some() {
+            line.extend(["--lifecycle-task-acceptance", "single", "--lifecycle-after-task", "exit"].map(str::to_owned));
+        }
+        let project = work.parent().unwrap_or(work);
         // Descriptor 7 is left open on purpose: whoever is careless hands it on.
         let base = self.stage.mur(project);
         let mut command = Command::new("/bin/sh");
@@ -218,6 +274,9 @@ impl Bench {
         if self.systemd_scope {
             let kept = ["XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS"];
             command.envs(kept.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
+        }
+        if let Some(formation) = formation {
+            command.envs(formation.env());
         }
         let output = |name: &str| fs::File::create(folder.join(name)).map_err(say);
         command.stdin(Stdio::null()).stdout(output("stdout")?).stderr(output("stderr")?).process_group(0);

@@ -172,7 +172,8 @@ fn range(line: &str) -> Option<(u64, u64)> {
     (fields.next()?.starts_with('r') && end - start <= MOST_MAPPED).then_some((start, end))
 }
 
-fn contains(bytes: &[u8], text: &[u8]) -> bool {
+/// Whether bytes hold a text.
+pub(super) fn contains(bytes: &[u8], text: &[u8]) -> bool {
     let Some((first, rest)) = text.split_first() else { return false };
     let mut at = 0;
     while let Some(next) = bytes[at..].iter().position(|byte| byte == first) {

@@ -12,13 +12,16 @@ use super::stage::Capsule;
 /// Id of the look from outside, which fails a whole route.
 pub const POSTURE: &str = "worker-posture";
 
+/// How much of what `mur` said a refusal repeats: on another machine nobody can look it up.
+const LAST_LINES: usize = 6;
+
 /// The routes of a command line.
 pub fn wanted(routes: Routes) -> Vec<Route> {
     match routes {
         Routes::Shell => vec![Route::Shell],
         Routes::NativeTool => vec![Route::NativeTool],
-        Routes::WasmGuest => vec![Route::Tools, Route::Driver],
-        Routes::All => vec![Route::Shell, Route::NativeTool, Route::Tools, Route::Driver],
+        Routes::WasmGuest => vec![Route::Tools, Route::Driver, Route::Hooks],
+        Routes::All => vec![Route::Shell, Route::NativeTool, Route::Tools, Route::Driver, Route::Hooks],
     }
 }
 
@@ -32,8 +35,11 @@ type Found = BTreeMap<&'static str, (Seen, PathBuf)>;
 pub fn preflight(bench: &Bench, class: Class, route: Route) -> Result<(), String> {
     let ran = bench.launch(&Capsule::new(route, class), &["preflight"], &[])?;
     let failed = |why: &str| {
-        let said = ran.stderr.lines().filter(|line| line.contains("error")).collect::<Vec<_>>().join("; ");
-        Err(format!("{} at {}: {why} {said} (see {})", route.as_str(), class.as_str(), ran.folder.display()))
+        let reported = ran.seen.iter().map(|(case, seen)| format!("{case}: {}", seen.detail));
+        let said: Vec<String> = ran.stderr.lines().map(str::to_owned).chain(reported).collect();
+        let last = said[said.len().saturating_sub(LAST_LINES)..].join("; ");
+        let place = ran.folder.display();
+        Err(format!("{} at {}: {why}; status {:?}; {last} (see {place})", route.as_str(), class.as_str(), ran.status))
     };
     match (&ran.looked, ran.seen.get("preflight")) {
         (Err(why), _) => failed(why),
@@ -59,7 +65,7 @@ pub fn measure(bench: &Bench, class: Class, route: Route, only: &[String]) -> Re
         found.clone()
     } else {
         let boundary: Vec<&'static Case> =
-            cases.iter().copied().filter(|case| case.by_class && case.launch == Launch::Main).collect();
+            cases.iter().copied().filter(|case| case.by_class && controlled(case.launch)).collect();
         attempt(bench, Class::Unconfined, route, &boundary, &mut Vec::new())?
     };
     let mut graded: Vec<Graded> = cases
@@ -77,6 +83,11 @@ pub fn measure(bench: &Bench, class: Class, route: Route, only: &[String]) -> Re
         graded.insert(0, posture(class, route, &problems));
     }
     Ok(graded)
+}
+
+/// Whether a launch is made at `unconfined` too.
+fn controlled(launch: Launch) -> bool {
+    matches!(launch, Launch::Main | Launch::Member)
 }
 
 fn posture(class: Class, route: Route, problems: &[String]) -> Graded {
@@ -144,6 +155,13 @@ fn attempt(
         note(&ran, problems);
         insert(&mut found, cases, id, (dumped(&ran), ran.folder.clone()));
     }
+    let member: Vec<&str> = ids(Launch::Member).collect();
+    if !member.is_empty() {
+        let ran = bench.launch(&Capsule { member: true, ..capsule }, &member, &[])?;
+        note(&ran, problems);
+        take(&mut found, cases, &ran);
+        also_in_memory(&mut found, &ran);
+    }
     let limited: Vec<&str> = ids(Launch::Limited).collect();
     let tight = Capsule { tight: true, ..capsule };
     if !limited.is_empty() {
@@ -209,6 +227,17 @@ fn from_outside(found: &mut Found, cases: &[&'static Case], ran: &Ran) {
         Ok(Err(why)) | Err(why) => Seen::new(Verdict::Inconclusive, "-", why.clone()),
     };
     insert(found, cases, "worker-key-in-memory", (memory, ran.folder.clone()));
+}
+
+/// A worker that holds a member's token has it in its memory, whatever the probe sees.
+fn also_in_memory(found: &mut Found, ran: &Ran) {
+    let Some((seen, _)) = found.get_mut("token-in-own-process") else { return };
+    if let Ok(looked) = &ran.looked
+        && let Ok(memory) = &looked.memory
+        && !memory.secrets.is_empty()
+    {
+        *seen = Seen::new(Verdict::Allowed, "canary: found", format!("in memory: {}", memory.secrets.join(", ")));
+    }
 }
 
 /// Whether the trace has its end.

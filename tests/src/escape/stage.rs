@@ -13,10 +13,15 @@ use serde_json::{Value, json};
 
 use super::cases::{Class, Route};
 
-/// Store names of the two kinds of artifact.
+/// Store names of the kinds of artifact.
 pub const DRIVER_STORE: &str = "ec-driver";
 /// See [`DRIVER_STORE`].
 pub const TOOLS_STORE: &str = "ec-tools";
+/// See [`DRIVER_STORE`].
+pub const HOOKS_STORE: &str = "ec-hooks";
+
+/// The part of the work folder that a hook is granted whose capsule has the tight limits.
+pub const HOOKS_SCOPE: &str = "hooked";
 
 /// The key no worker may hold; it is put in a gateway.
 pub const KEY: &str = "ec-planted-gateway-key-5b1f0c";
@@ -56,12 +61,14 @@ pub struct Capsule {
     pub workdir_exec: bool,
     /// Whether it calls the probe once more, for what is refused only at a later call.
     pub slow: bool,
+    /// Whether its session is a member of a formation.
+    pub member: bool,
 }
 
 impl Capsule {
     /// An ordinary one.
     pub fn new(route: Route, class: Class) -> Self {
-        Self { route, class, tight: false, workdir_exec: false, slow: false }
+        Self { route, class, tight: false, workdir_exec: false, slow: false, member: false }
     }
 
     /// Its bare name.
@@ -88,6 +95,7 @@ pub struct Stage {
     pub python: String,
     driver_version: String,
     tool_version: String,
+    stats_version: String,
 }
 
 impl Stage {
@@ -104,7 +112,10 @@ impl Stage {
         write(&config, &format!("# {MARKER}\n"), 0o600)?;
         let (driver_version, driver) = bundled(&mur, "driver-scripted")?;
         let (tool_version, tool) = bundled(&mur, "read-file")?;
-        let stage = Self { mur, home, root: root.to_owned(), python: python.to_owned(), driver_version, tool_version };
+        let (stats_version, _) = bundled(&mur, "text-stats")?;
+        let (_, hook) = bundled(&mur, "hook-debug")?;
+        let (root, python) = (root.to_owned(), python.to_owned());
+        let stage = Self { mur, home, root, python, driver_version, tool_version, stats_version };
         stage.install(
             &json!({
                 "name": "escape-probe", "version": "1.0.0", "runtime": "tool", "execution": "wasm",
@@ -120,6 +131,14 @@ impl Stage {
                 "models": {"scripted": {"max_output_tokens": 64000, "context_window": 1_000_000}},
             }),
             Some(("capsule.wasm", &driver)),
+        )?;
+        stage.install(
+            &json!({
+                "name": "escape-probe", "version": "3.0.0", "runtime": "hook", "execution": "wasm",
+                "requires_files": ["capsule.wasm"], "description": "Where the probe runs.",
+                "binding": "on-tool-call", "commit_policy": "deny",
+            }),
+            Some(("capsule.wasm", &hook)),
         )?;
         Ok(stage)
     }
@@ -200,6 +219,16 @@ impl Stage {
             "name": "local/escape-probe", "version": "1.0.0", "runtime": "tool", "capabilities": stored(TOOLS_STORE),
         });
         let native = json!({"name": "local/escape-native", "version": "1.0.0", "runtime": "tool"});
+        // A folder of the records and a part of the work folder cannot both be granted.
+        let folder = if capsule.tight { json!({"scope": HOOKS_SCOPE}) } else { json!({"records": true}) };
+        let hook = json!({
+            "name": "local/escape-probe", "version": "3.0.0", "runtime": "hook",
+            "capabilities": {"filesystem": folder, "state": {"store": HOOKS_STORE}},
+        });
+        // The call that the hook is asked about.
+        let stats = json!({
+            "name": "murmur/text-stats", "version": self.stats_version, "runtime": "tool", "capabilities": stored(TOOLS_STORE),
+        });
         let scripts = || json!({"artifact": "murmur/driver-scripted", "config": self.script(capsule)});
         let (artifacts, driver) = match capsule.route {
             Route::Driver => (
@@ -217,9 +246,10 @@ impl Stage {
             ),
             Route::Shell => (json!([scripted]), scripts()),
             Route::NativeTool => (json!([scripted, native]), scripts()),
-            Route::Tools | Route::Hooks => (json!([scripted, tool]), scripts()),
+            Route::Tools => (json!([scripted, tool]), scripts()),
+            Route::Hooks => (json!([scripted, stats, hook]), scripts()),
         };
-        let mut capabilities = json!({"limits": {"deadline_seconds": 180}});
+        let mut capabilities = json!({"limits": {"deadline_seconds": 600}});
         if capsule.class > Class::Unconfined && !capsule.workdir_exec {
             capabilities["containment"] = capsule.class.as_str().into();
         }
@@ -239,6 +269,8 @@ impl Stage {
         json!({
             "name": capsule.name(), "version": "0.1.0", "runtime": "capsule", "execution": "static",
             "artifacts": artifacts, "capabilities": capabilities,
+            // So that the session has an operator token.
+            "network": {"authentication": {"scheme": "bearer"}},
             "inference": {"transport": "http", "model": "scripted", "driver": driver},
         })
     }
@@ -251,6 +283,7 @@ impl Stage {
                 json!({"call": "bash", "input": {"command": format!("{} -c '{loads}'", self.python)}})
             }
             Route::NativeTool => json!({"call": "escape-native", "input": {"plan": plan}}),
+            Route::Hooks => json!({"call": "text-stats", "input": {"text": plan}}),
             _ => json!({"call": "escape-probe", "input": {"plan": plan}}),
         };
         let second = call("{{task | replace \";\" \".second;\"}}");

@@ -73,11 +73,11 @@ async fn watch(shared: &Arc<Shared>, artifact: Arc<Artifact>, mut job: Call) -> 
     let clock = Arc::new(Clock::start(artifact.limits.deadline));
     let link = Arc::new(Link::new(job.call, shared.clone()));
     #[cfg(feature = "escape-probe")]
-    if let Work::Tool(input) = &job.work {
-        let (name, data, link) = (job.artifact.clone(), input.data.clone(), link.clone());
-        let probe = move || super::probe::instead_of(&name, data.as_deref(), &link);
-        if let Ok(Some(result)) = tokio::task::spawn_blocking(probe).await {
-            return Ok(Product::Tool(result));
+    {
+        let (name, work, link) = (job.artifact.clone(), job.work.clone(), link.clone());
+        let probe = move || super::probe::instead_of(&name, &work, &link);
+        if let Ok(Some(product)) = tokio::task::spawn_blocking(probe).await {
+            return Ok(product);
         }
     }
     let seed = Seed { artifact: artifact.clone(), env: std::mem::take(&mut job.env), link, clock: clock.clone() };

@@ -13,8 +13,9 @@ use serde_json::json;
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{mpsc, oneshot};
 
-use super::super::protocol::Up;
+use super::super::hook::{HookEvent, HookOutput};
 use super::super::protocol::stream::Credit;
+use super::super::protocol::{Product, Up, Work};
 use super::super::types::{Status, ToolResult};
 use super::board::{Head, HttpPending, Pending};
 use super::state::Link;
@@ -33,8 +34,19 @@ const ANSWERED: Duration = Duration::from_secs(20);
 
 type Answer = oneshot::Receiver<Result<Head, HttpError>>;
 
-/// The result of a call of the probe; nothing when it is another component's, or its input names no plan.
-pub(super) fn instead_of(artifact: &str, data: Option<&str>, link: &Link) -> Option<ToolResult> {
+/// What a call of the probe comes to; nothing when it is another component's, or what it is given names no plan.
+pub(super) fn instead_of(artifact: &str, work: &Work, link: &Link) -> Option<Product> {
+    match work {
+        Work::Tool(input) => lines(artifact, input.data.as_deref(), link).map(Product::Tool),
+        // Asked for a decision, and with no objection to the call.
+        Work::Hook(HookEvent::ToolCall(event)) if event.outcome.is_none() => {
+            lines(artifact, Some(&event.input), link).map(|_| Product::Hook(Ok(HookOutput::None)))
+        }
+        Work::Hook(_) => None,
+    }
+}
+
+fn lines(artifact: &str, data: Option<&str>, link: &Link) -> Option<ToolResult> {
     static FIRST: OnceLock<u64> = OnceLock::new();
     static CALLS: AtomicUsize = AtomicUsize::new(0);
     let data = data.filter(|_| artifact == NAME)?;

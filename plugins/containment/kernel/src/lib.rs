@@ -12,6 +12,8 @@ pub mod enclosure;
 pub mod entry;
 pub mod filter;
 pub mod landlock;
+#[cfg(feature = "leave-out")]
+mod left_out;
 pub mod namespaces;
 pub mod network;
 mod pass;
