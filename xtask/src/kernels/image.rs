@@ -20,6 +20,10 @@ pub struct Content<'a> {
     pub probe: Option<&'a Path>,
     /// Programs of the suites; `/mur/tests` in the machine.
     pub tests: &'a [Built],
+    /// What the harness grades there.
+    pub classes: &'a [&'static str],
+    /// Its cases, where it is not to run all of them.
+    pub cases: &'a [String],
 }
 
 /// Of no use to a machine that runs tests for a few minutes.
@@ -35,13 +39,15 @@ const LEFT_OUT: [&str; 8] = [
 ];
 
 /// The machine's own files: path, mode, text.
-const OWN: [(&str, u32, &str); 12] = [
+const OWN: [(&str, u32, &str); 13] = [
     ("init", 0o755, include_str!("guest/init.sh")),
     ("mur/root.sh", 0o755, include_str!("guest/root.sh")),
     ("mur/user.sh", 0o755, include_str!("guest/user.sh")),
     ("mur/murmur.yaml", 0o644, include_str!("guest/murmur.yaml")),
     // A machine with an id is no machine that boots for the first time, which would ask questions.
     ("etc/machine-id", 0o644, "0123456789abcdef0123456789abcdef\n"),
+    // What the harness leaks into `mur`.
+    ("etc/hostname", 0o644, "machine\n"),
     ("etc/pam.d/other", 0o644, include_str!("guest/pam/other")),
     ("etc/pam.d/systemd-user", 0o644, include_str!("guest/pam/systemd-user")),
     ("etc/passwd", 0o644, include_str!("guest/passwd")),
@@ -73,6 +79,9 @@ impl<W: Write> Archive<W> {
             self.folders(name)?;
             self.entry(name, libc::S_IFREG | mode, text.as_bytes())?;
         }
+        self.entry("mur/classes", libc::S_IFREG | 0o644, (content.classes.join("\n") + "\n").as_bytes())?;
+        let only: String = content.cases.iter().map(|case| format!("--only {case}\n")).collect();
+        self.entry("mur/cases", libc::S_IFREG | 0o644, only.as_bytes())?;
         for test in content.tests {
             let name = format!("mur/tests/{}", test.name);
             self.folders(&name)?;

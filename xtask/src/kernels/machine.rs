@@ -3,7 +3,6 @@
 // As in `sh`.
 #![allow(clippy::disallowed_methods)]
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -25,6 +24,8 @@ pub struct Emulator {
     /// The program and what goes before its own arguments.
     start: Vec<String>,
     modules: Option<PathBuf>,
+    /// Whether the host's processor runs the machine. Inside another machine that may be offered, and hang.
+    pub accelerate: bool,
 }
 
 /// Where a machine's words go.
@@ -50,7 +51,7 @@ impl Emulator {
     /// suits any host.
     pub fn find(store: &Store) -> Outcome<Self> {
         if let Some(path) = sh::which(PROGRAM) {
-            return Ok(Self { start: vec![path.display().to_string()], modules: None });
+            return Ok(Self { start: vec![path.display().to_string()], modules: None, accelerate: false });
         }
         let root = store.emulator()?;
         let at = |path: &str| root.join(path).display().to_string();
@@ -67,6 +68,7 @@ impl Emulator {
                 at("usr/share/seabios"),
             ],
             modules: Some(root.join("usr/lib/x86_64-linux-gnu/qemu")),
+            accelerate: false,
         })
     }
 
@@ -78,8 +80,7 @@ impl Emulator {
         if let Some(modules) = &self.modules {
             command.env("QEMU_MODULE_DIR", modules);
         }
-        let accelerated = File::options().read(true).write(true).open("/dev/kvm").is_ok();
-        let accelerator = if accelerated { "kvm" } else { "tcg,thread=multi" };
+        let accelerator = if self.accelerate { "kvm" } else { "tcg,thread=multi" };
         command.args(["-machine", "q35", "-accel", accelerator, "-cpu", "max"]);
         command.args(["-m", MEMORY, "-smp", PROCESSORS, "-nodefaults", "-nographic", "-no-reboot"]);
         command.arg("-serial").arg(format!("file:{}", logs.console.display()));

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 /// The classes, strongest first.
-const CLASSES: [&str; 4] = ["sealed", "scoped", "advisory", "unconfined"];
+pub const CLASSES: [&str; 4] = ["sealed", "scoped", "advisory", "unconfined"];
 
 /// Everything a machine said.
 #[derive(Debug, Default)]
@@ -30,6 +30,8 @@ struct Suite {
     failed: Vec<String>,
     /// Attempts that were refused, of the harness.
     refused: Option<usize>,
+    /// Whether the harness ran some of its cases only.
+    partial: bool,
     status: Option<i32>,
 }
 
@@ -137,6 +139,7 @@ impl Suite {
     /// The record of the harness.
     fn recorded(&mut self, record: &str) {
         let record: Value = serde_json::from_str(record).unwrap_or_default();
+        self.partial |= record["partial"] == true;
         for case in record["cases"].as_array().into_iter().flatten() {
             let word = |key: &str| case[key].as_str().unwrap_or_default();
             match word("result") {
@@ -150,7 +153,8 @@ impl Suite {
 
     fn cell(&self) -> String {
         let refused = self.refused.map(|count| format!(", {count} refused")).unwrap_or_default();
-        let counts = format!("{} passed, {} failed{refused}", self.passed, self.failed.len());
+        let part = if self.partial { " (some cases)" } else { "" };
+        let counts = format!("{} passed, {} failed{refused}{part}", self.passed, self.failed.len());
         match self.status {
             Some(0 | 101) => counts,
             Some(3 | 4) if self.refused.is_some() => counts,

@@ -18,11 +18,12 @@ suite() {
 harness() {
     local class status record
     [ -x /mur/tests/escape-conformance ] || return
-    for class in unconfined advisory scoped sealed; do
+    for class in $(cat /mur/classes); do
         mkdir -p -m 700 "/var/tmp/escape/$class"
         echo "@@begin root escape $class"
         timeout -k 10 1800 /mur/tests/escape-conformance --class "$class" --route wasm-guest \
-            --mur /mur/probe/bin/mur --record-dir "/var/tmp/escape/$class" --no-systemd-scope --timeout-secs 900
+            --mur /mur/probe/bin/mur --record-dir "/var/tmp/escape/$class" --no-systemd-scope --timeout-secs 900 \
+            $(cat /mur/cases)
         status=$?
         echo
         for record in "/var/tmp/escape/$class"/*.json; do
