@@ -470,6 +470,11 @@ fn inside() {
     let mur: i64 = std::env::var("MUR_PID").unwrap().parse().unwrap();
     let server: i64 = std::env::var("SERVER_PID").unwrap().parse().unwrap_or(mur);
     attempt("clone3", call(libc::SYS_clone3, 0, 0, 0));
+    // A mode in memory, where no filter sees it.
+    let how = [i64::from(libc::O_CREAT | libc::O_WRONLY), 0o4755, 0];
+    let named = c"made-by-openat2".as_ptr() as i64;
+    let opened = unsafe { libc::syscall(libc::SYS_openat2, i64::from(libc::AT_FDCWD), named, how.as_ptr(), 24_i64) };
+    attempt("openat2", opened);
     attempt("clone-user", call(libc::SYS_clone, i64::from(libc::CLONE_NEWUSER | libc::SIGCHLD), 0, 0));
     attempt("unshare", call(libc::SYS_unshare, i64::from(libc::CLONE_NEWNS), 0, 0));
     attempt("memfd", call(libc::SYS_memfd_create, c"x".as_ptr() as i64, 0, 0));
@@ -517,7 +522,9 @@ fn system_calls_outside_the_list_are_refused_and_nobody_outside_is_named() {
                 .map(|(name, number)| (name, number.parse().unwrap()))
                 .collect();
             let expect = |name: &str, number: i32| assert_eq!(got.get(name), Some(&number), "{class} {name}: {text}");
-            expect("clone3", libc::ENOSYS);
+            for name in ["clone3", "openat2"] {
+                expect(name, libc::ENOSYS);
+            }
             for name in ["clone-user", "unshare", "memfd", "vsock", "ptrace", "mount", "keyctl"] {
                 expect(name, libc::EPERM);
             }

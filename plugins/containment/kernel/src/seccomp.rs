@@ -61,6 +61,9 @@ const MODES: &[(i64, u8)] = &[
     (libc::SYS_mknod, 1),
 ];
 
+/// Calls that take what decides over them from memory, where no filter sees it.
+const IN_MEMORY: &[i64] = &[libc::SYS_clone3, libc::SYS_openat2];
+
 /// What Landlock does not look at: owner, mode and extended attributes of a path. No worker's file system interface has them.
 const ATTRIBUTES: &[i64] = &[
     libc::SYS_fchmodat,
@@ -123,8 +126,11 @@ fn common(filter: Filter) -> Vec<(i64, Answer)> {
         };
         table.push((libc::SYS_memfd_create, sealed));
     }
-    // C libraries fall back to clone, whose flags a filter can see.
-    table.push((libc::SYS_clone3, Answer::Errno(libc::ENOSYS)));
+    // Callers fall back to calls whose flags and modes a filter can see.
+    for call in IN_MEMORY {
+        table.retain(|(known, _)| known != call);
+        table.push((*call, Answer::Errno(libc::ENOSYS)));
+    }
     table.push((
         libc::SYS_clone,
         Answer::ByBits {
@@ -170,6 +176,18 @@ mod tests {
         for filter in Filter::ALL {
             let length = program(filter).len();
             assert!(length < 512, "{filter:?}: {length}");
+        }
+    }
+
+    #[test]
+    fn calls_whose_arguments_lie_in_memory_are_answered_as_if_the_kernel_had_none() {
+        for filter in [Filter::Worker, Filter::Command, Filter::UnixCommand] {
+            for call in IN_MEMORY {
+                let all = table(filter);
+                let answers: Vec<&Answer> =
+                    all.iter().filter(|(known, _)| known == call).map(|(_, answer)| answer).collect();
+                assert_eq!(answers, [&Answer::Errno(libc::ENOSYS)], "{filter:?}: {call}");
+            }
         }
     }
 

@@ -12,8 +12,8 @@ macro_rules! list {
 }
 
 list! {
-    /// What commands and workers may call, without a look at arguments; `clone`, `clone3`, `socket` and, for commands,
-    /// `memfd_create` have rules of their own. 452 is `fchmodat2`.
+    /// What commands and workers may call, without a look at arguments; `clone`, `clone3`, `openat2`, `socket` and, for
+    /// commands, `memfd_create` have rules of their own. 452 is `fchmodat2`.
     COMMON,
     all: [
         SYS_execve SYS_execveat SYS_exit SYS_exit_group SYS_wait4 SYS_waitid SYS_kill SYS_tkill SYS_tgkill
@@ -28,7 +28,7 @@ list! {
         SYS_pidfd_open SYS_pidfd_send_signal SYS_mmap SYS_munmap SYS_mprotect SYS_mremap SYS_madvise SYS_brk
         SYS_mlock SYS_mlock2 SYS_munlock SYS_mlockall SYS_munlockall SYS_membarrier SYS_msync SYS_mincore
         SYS_memfd_create SYS_pkey_alloc SYS_pkey_free SYS_pkey_mprotect SYS_shmget SYS_shmat SYS_shmdt
-        SYS_shmctl SYS_openat SYS_openat2 SYS_close SYS_close_range SYS_read SYS_write SYS_pread64 SYS_pwrite64
+        SYS_shmctl SYS_openat SYS_close SYS_close_range SYS_read SYS_write SYS_pread64 SYS_pwrite64
         SYS_readv SYS_writev SYS_preadv SYS_pwritev SYS_preadv2 SYS_pwritev2 SYS_lseek SYS_dup SYS_dup3
         SYS_fcntl SYS_flock SYS_fsync SYS_fdatasync SYS_sync SYS_syncfs SYS_fadvise64 SYS_readahead SYS_truncate
         SYS_ftruncate SYS_fallocate SYS_fstat SYS_newfstatat SYS_statx SYS_faccessat SYS_faccessat2
