@@ -136,7 +136,7 @@ impl Enclosure for Wrapping {
         };
         let plan = entry.root.clone().unwrap_or_default();
         let made = mur_containment_kernel::root::accounts_of(Some(&plan))
-            .and_then(|(passwd, group)| Ok([text(&passwd)?, text(&group)?]));
+            .and_then(|(passwd, group)| Ok([text(&passwd)?, text(group.as_bytes())?]));
         let texts = made.map_err(|error| PluginError::io("the accounts of a root", &error))?;
         let numbers = [texts[0].as_raw_fd(), texts[1].as_raw_fd()];
         self.texts = texts.into();

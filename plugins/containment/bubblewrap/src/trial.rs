@@ -27,7 +27,7 @@ pub(crate) fn of(kernel: &KernelEnclosure, program: &Path) -> Result<(), String>
     let (entry, fds) = kernel.prepare_wrapped(&asked).map_err(|error| error.message().to_owned())?;
     let plan = entry.root.clone().unwrap_or_default();
     let (passwd, group) = accounts_of(Some(&plan)).map_err(in_words)?;
-    let texts = [text(&passwd).map_err(in_words)?, text(&group).map_err(in_words)?];
+    let texts = [text(&passwd).map_err(in_words)?, text(group.as_bytes()).map_err(in_words)?];
     let prefix = super::arguments::of(program, &plan, [texts[0].as_raw_fd(), texts[1].as_raw_fd()]);
     let (says, output) = pipe().map_err(in_words)?;
     // Nothing is said over it in a trial.

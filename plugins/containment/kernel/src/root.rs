@@ -58,7 +58,7 @@ pub struct RootPlan {
     /// Folders and where they appear, parents before what lies in them.
     pub binds: Vec<Bind>,
     /// The home folder of the one account the root knows.
-    #[serde(default)]
+    #[serde(default, with = "mur_plugin_api::request::optional_path")]
     pub home: Option<PathBuf>,
 }
 
@@ -66,8 +66,10 @@ pub struct RootPlan {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bind {
     /// Where it is on the host.
+    #[serde(with = "mur_plugin_api::request::path")]
     pub source: PathBuf,
     /// Where it appears.
+    #[serde(with = "mur_plugin_api::request::path")]
     pub target: PathBuf,
     /// Whether it can be changed there.
     pub write: bool,
@@ -325,18 +327,22 @@ fn accounts(on: &mut Entering<'_>) -> Result<Done, StepError> {
 }
 
 /// The text of both files.
-pub fn accounts_of(plan: Option<&RootPlan>) -> io::Result<(String, String)> {
+pub fn accounts_of(plan: Option<&RootPlan>) -> io::Result<(Vec<u8>, String)> {
     // SAFETY: no arguments.
     let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
     let home = plan.and_then(|plan| plan.home.as_deref()).unwrap_or(Path::new("/"));
-    let home = home.to_str().filter(|home| !home.contains([':', '\n']));
-    let home = home.ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
-    Ok(if uid == 0 {
-        (format!("root:x:0:{gid}:root:{home}:/bin/sh\n"), format!("root:x:{gid}:\n"))
+    // A name may be any bytes but these, which end a field and a line.
+    let home = home.as_os_str().as_encoded_bytes();
+    if home.contains(&b':') || home.contains(&b'\n') {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    let (before, group) = if uid == 0 {
+        (format!("root:x:0:{gid}:root:"), format!("root:x:{gid}:\n"))
     } else {
         (
-            format!("root:x:0:0:root:/root:/bin/sh\ncapsule:x:{uid}:{gid}:Murmur capsule:{home}:/bin/sh\n"),
+            format!("root:x:0:0:root:/root:/bin/sh\ncapsule:x:{uid}:{gid}:Murmur capsule:"),
             format!("root:x:0:\ncapsule:x:{gid}:\n"),
         )
-    })
+    };
+    Ok(([before.as_bytes(), home, b":/bin/sh\n"].concat(), group))
 }

@@ -299,11 +299,11 @@ fn pidfd(pid: libc::pid_t) -> io::Result<OwnedFd> {
 }
 
 /// Some text as a descriptor that a program inherits under its number.
-pub fn text(text: &str) -> io::Result<OwnedFd> {
+pub fn text(text: &[u8]) -> io::Result<OwnedFd> {
     use std::io::{Seek, Write};
     let memory = nix::sys::memfd::memfd_create(c"text", nix::sys::memfd::MFdFlags::MFD_CLOEXEC)?;
     let mut file = File::from(memory);
-    file.write_all(text.as_bytes())?;
+    file.write_all(text)?;
     file.rewind()?;
     let file = OwnedFd::from(file);
     // SAFETY: plain integers; the result is a new descriptor.
