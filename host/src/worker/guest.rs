@@ -15,6 +15,7 @@ mod hook_imports;
 mod http;
 mod imports;
 mod load;
+mod open;
 #[cfg(feature = "escape-probe")]
 mod probe;
 mod run;

@@ -219,6 +219,7 @@ pub(super) fn link_folders(linker: &mut Linker<State>) -> wasmtime::Result<()> {
         artifact: &state.artifact,
         table: &mut state.table,
     })?;
+    super::open::link(linker)?;
     linker.allow_shadowing(false);
     Ok(())
 }

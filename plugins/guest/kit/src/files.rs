@@ -149,6 +149,7 @@ fn explain(path: &str, code: ErrorCode) -> String {
         ErrorCode::Access | ErrorCode::NotPermitted => format!("'{path}' is outside the work folder, or not readable"),
         ErrorCode::NotDirectory => format!("a part of '{path}' is no folder"),
         ErrorCode::IsDirectory => format!("'{path}' is a folder"),
+        ErrorCode::NoSuchDevice => format!("'{path}' is neither a file nor a folder"),
         ErrorCode::ReadOnly => format!("'{path}' lies in a folder that is read only"),
         other => format!("'{path}': {}", other.message()),
     }
