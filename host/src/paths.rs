@@ -4,6 +4,8 @@
 
 pub mod beneath;
 pub mod regular;
+pub mod tree;
+pub mod work_folder;
 
 use std::fs::{self, DirBuilder};
 use std::io::{self, Write};

@@ -12,7 +12,7 @@ use crate::artifacts::project::holds;
 use crate::cli::Outcome;
 use crate::diagnostics::{Diagnostic, Result, codes, output};
 use crate::ids::{FormationId, SessionId};
-use crate::paths::MurmurHome;
+use crate::paths::{MurmurHome, tree};
 use crate::records::read::{Trace, formation, show, steps};
 use crate::records::recorded::{self, Group, Reach, is_path};
 use crate::records::running::{self, Process};
@@ -301,7 +301,7 @@ fn remove_dir(dir: &Path) -> Result<()> {
         return Err(Diagnostic::new(codes::E_RUN_050, format!("{} is not a directory of its own", dir.display()))
             .hint("remove what stands there by hand; nothing was removed"));
     }
-    fs::remove_dir_all(dir).map_err(|error| io_fault(dir, &error))
+    tree::remove(dir).map_err(|error| io_fault(dir, &error))
 }
 
 fn io_fault(path: &Path, error: &std::io::Error) -> Diagnostic {

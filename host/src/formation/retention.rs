@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::diagnostics::output;
 use crate::ids::FormationId;
 use crate::manifest::Retain;
-use crate::paths::MurmurHome;
+use crate::paths::{MurmurHome, tree};
 use crate::process::Pidfd;
 use crate::records::formations::Marker;
 use crate::records::running::{self, Process, Record, open_checked};
@@ -85,9 +85,9 @@ fn may_still_run(dir: &Path, id: &FormationId, records: &[Record]) -> bool {
 /// Removes a formation's directory, whole, with its members' records groups.
 fn remove(home: &MurmurHome, dir: &Path) -> bool {
     let records: PathBuf = home.records_group(dir);
-    let gone = fs::remove_dir_all(dir).is_ok();
+    let gone = tree::remove(dir).is_ok();
     if gone {
-        let _ = fs::remove_dir_all(records);
+        let _ = tree::remove(&records);
     }
     gone
 }

@@ -22,7 +22,7 @@ use crate::artifacts::{ArtifactName, Forms};
 use crate::diagnostics::output;
 use crate::ids::SessionId;
 use crate::manifest::Install;
-use crate::paths::beneath;
+use crate::paths::{beneath, tree};
 use crate::worker::{CallLimits, WorkerSetup};
 
 /// A folder a pulled tool sees.
@@ -174,7 +174,7 @@ impl Pulls {
             state.held.remove(artifact.bare());
             state.version += 1;
         }
-        let _ = std::fs::remove_dir_all(self.ground.runtime.join("tools").join(artifact.bare()));
+        let _ = tree::remove(&self.ground.runtime.join("tools").join(artifact.bare()));
         self.rewrite_murmur_md(ctx);
         Ok(json!({"artifact": artifact.as_str(), "removed": true}))
     }

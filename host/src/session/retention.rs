@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::ids::SessionId;
 use crate::manifest::Retain;
-use crate::paths::MurmurHome;
+use crate::paths::{MurmurHome, tree};
 use crate::trace::records::Retention;
 
 /// Where a launch's earlier sessions lie.
@@ -67,12 +67,12 @@ fn is_running(home: &MurmurHome, session: &SessionId) -> bool {
 }
 
 fn remove(group: &Group<'_>, session: &SessionId) -> bool {
-    let removed = fs::remove_dir_all(group.records.join(session.as_str())).is_ok();
+    let removed = tree::remove(&group.records.join(session.as_str())).is_ok();
     if removed && let Some(root) = group.work_root {
         let work: PathBuf = root.join(session.as_str());
         // Made by the runtime, so a link in its place is somebody else's.
         if fs::symlink_metadata(&work).is_ok_and(|meta| meta.is_dir()) {
-            let _ = fs::remove_dir_all(work);
+            let _ = tree::remove(&work);
         }
     }
     removed

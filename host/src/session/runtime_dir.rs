@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use crate::diagnostics::{Diagnostic, Result, codes, output};
 use crate::ids::SessionId;
-use crate::paths::{MurmurHome, make_new_private};
+use crate::paths::{MurmurHome, make_new_private, tree};
 use crate::trace::unix_ms;
 
 /// A directory younger than this may belong to a session that has not taken its lock yet.
@@ -30,7 +30,7 @@ impl RuntimeDir {
     pub fn make(home: &MurmurHome, session: &SessionId) -> Result<Self> {
         let dir = home.sessions().join(session.as_str());
         Self::make_at(&dir).map_err(|error| {
-            let _ = fs::remove_dir_all(&dir);
+            let _ = tree::remove(&dir);
             Diagnostic::new(codes::E_IO_003, format!("the runtime directory {} cannot be made: {error}", dir.display()))
         })
     }
@@ -75,7 +75,7 @@ impl RuntimeDir {
 
 impl Drop for RuntimeDir {
     fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.session)
+        if let Err(error) = tree::remove(&self.session)
             && error.kind() != io::ErrorKind::NotFound
         {
             output::log(&format!("[capsule-runtime] {} was not removed: {error}", self.session.display()));
@@ -86,7 +86,7 @@ impl Drop for RuntimeDir {
 /// Removes what sessions that were killed left behind.
 pub fn sweep(home: &MurmurHome) {
     for dir in left(home) {
-        let _ = fs::remove_dir_all(dir);
+        let _ = tree::remove(&dir);
     }
 }
 

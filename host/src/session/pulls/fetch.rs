@@ -11,7 +11,7 @@ use crate::artifacts::store::{Found, Place, Verified};
 use crate::artifacts::{ArtifactName, level};
 use crate::diagnostics::{Diagnostic, codes};
 use crate::manifest::{Execution, FILE_NAME, Install};
-use crate::paths::{beneath, make_new_private};
+use crate::paths::{beneath, make_new_private, tree};
 use crate::session::agent::provided::RESERVED;
 use crate::session::context::{Tool, ToolKind};
 use crate::session::staging::required_of;
@@ -79,7 +79,7 @@ pub(super) fn fetch(
         let session = ground.session.as_str();
         let pinned = Lock::update(project, |lock| lock.pull(bound.clone(), session));
         if let Err(conflict) = pinned {
-            let _ = std::fs::remove_dir_all(ground.runtime.join("tools").join(name.bare()));
+            let _ = tree::remove(&ground.runtime.join("tools").join(name.bare()));
             return Err(fault("not-fetched")(conflict));
         }
     }
@@ -222,7 +222,7 @@ fn stage(ground: &Ground, verified: &Verified, skill: Option<&str>) -> Result<()
         skill.map_or(Ok(()), |text| put("skill.md", text.as_bytes()))
     })();
     written.map_err(|error: String| {
-        let _ = std::fs::remove_dir_all(&folder);
+        let _ = tree::remove(&folder);
         format!("not-fetched: it could not be staged: {error}")
     })
 }
