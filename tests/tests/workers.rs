@@ -424,6 +424,7 @@ fn a_worker_that_cannot_be_started_refuses_the_launch() {
     let done = world.mur(["run", "--task", "go"]).run();
     done.refused("E-RUN-066");
     assert!(done.stderr.contains("worker could not be started: "), "{}", done.stderr);
+    assert!(done.stderr.contains("capabilities.resources.cgroup_pids_max is 2, and "), "{}", done.stderr);
     for trace in world.traces() {
         assert!(trace.records().is_empty(), "nothing was recorded: {:?}", trace.kinds());
     }

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use crate::manifest::Shell;
 
-pub use libraries::native_tool;
+pub use libraries::{native_missing, native_tool};
 
 /// Files with certificate authorities, where distributions keep them.
 const TRUST_FILES: [&str; 7] = [
@@ -244,9 +244,14 @@ pub fn scripts(binary: &str, search: &OsStr) -> Vec<(PathBuf, Vec<PathBuf>)> {
     found.filter(|(_, interpreters)| !interpreters.is_empty()).collect()
 }
 
+/// What a program is run by and that is not there.
+pub fn missing(program: &Path, search: &OsStr) -> Option<PathBuf> {
+    libraries::missing(program, search)
+}
+
 /// Every executable file of that name on a search path, resolved. Relative places would be the work folder, whose files
 /// never run.
-fn matches(binary: &str, search: &OsStr) -> Vec<PathBuf> {
+pub fn matches(binary: &str, search: &OsStr) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for folder in std::env::split_paths(search).filter(|folder| folder.is_absolute()) {
         let Ok(file) = folder.join(binary).canonicalize() else { continue };

@@ -235,4 +235,5 @@ codes! {
     W_SEC_035 "W-SEC-035" "class unconfined or advisory as root: user 0 without capabilities still reaches root's files";
     W_SEC_036 "W-SEC-036" "members that may call each other run under a class in which processes of one user can read their door tokens";
     W_SEC_037 "W-SEC-037" "the entry member's tools could rewrite what its own project directory installs from";
+    W_SEC_038 "W-SEC-038" "an allowed program is not to be found, or can only fail";
 }

@@ -9,9 +9,11 @@ use crate::artifacts::lock::Lock;
 use crate::artifacts::name::{check_part, how_to_get};
 use crate::artifacts::store::{Found, Place, Stores, Verified};
 use crate::artifacts::{ArtifactName, Platform, Version};
+use crate::containment::Class;
 use crate::diagnostics::{Diagnostic, Result, codes};
 use crate::manifest::{ArtifactEntry, ArtifactManifest, Capsule, Execution, FILE_NAME};
 use crate::paths::MurmurHome;
+use crate::session::staging::judge_native;
 
 /// The `WIT level` block: what is served, and how what is installed fits.
 pub(super) fn wit_level(stores: &Stores, capsule: &Capsule, report: &mut Report) {
@@ -93,6 +95,7 @@ enum Verdict {
 /// The checklist. Returns the driver's manifest when the driver is there.
 pub(super) fn checklist(
     capsule: &Capsule,
+    class: Class,
     dir: &Path,
     stores: &Stores,
     lock: &Result<Option<Lock>>,
@@ -106,7 +109,7 @@ pub(super) fn checklist(
     let width = capsule.artifacts.iter().map(|entry| entry.reference().chars().count()).max().unwrap_or(0);
     let mut driver = None;
     for entry in &capsule.artifacts {
-        let (verdict, found) = judge(entry, dir, stores, lock);
+        let (verdict, found) = judge(entry, class, dir, stores, lock);
         let is_driver = capsule.inference.as_ref().is_some_and(|inference| inference.driver.artifact == entry.name);
         driver = driver.or(found.filter(|_| is_driver));
         let reference = entry.reference();
@@ -135,6 +138,7 @@ pub(super) fn checklist(
 
 fn judge(
     entry: &ArtifactEntry,
+    class: Class,
     dir: &Path,
     stores: &Stores,
     lock: Option<&Lock>,
@@ -167,7 +171,7 @@ fn judge(
     if let Some(Err(conflict)) = lock.map(|lock| lock.agrees(&artifact.bound())) {
         return (Verdict::Fault(format!("— {}", conflict.message()), "mur install".to_owned()), None);
     }
-    let verdict = fitting(&artifact, &install);
+    let verdict = fitting(&artifact, class, &install);
     (verdict, Some(artifact.manifest))
 }
 
@@ -202,12 +206,25 @@ fn version_conflict(lock: &Lock, name: &ArtifactName, version: &Version) -> Opti
     })
 }
 
-fn fitting(artifact: &Verified, install: &str) -> Verdict {
+fn fitting(artifact: &Verified, class: Class, install: &str) -> Verdict {
     let misfits = artifact.interfaces().map(|interfaces| interfaces.misfits()).unwrap_or_default();
     if !misfits.is_empty() {
         let names: Vec<String> = misfits.into_iter().map(|misfit| misfit.interface).collect();
         let rest = format!("— built against {}", names.join(", "));
         return Verdict::Fault(rest, format!("rebuild {} or install a version that fits", artifact.reference()));
+    }
+    if artifact.manifest.execution == Execution::Native {
+        match judge_native(artifact, class) {
+            Err(refusal) => {
+                let rest = format!("— {} ({})", refusal.message(), refusal.code());
+                return Verdict::Fault(rest, refusal.hint_text().unwrap_or(install).to_owned());
+            }
+            Ok(Some(warning)) => {
+                let rest = format!("— {} (warning[{}])", warning.message(), warning.code());
+                return Verdict::Warned(rest, warning);
+            }
+            Ok(None) => {}
+        }
     }
     if let Some(warning) = artifact.untagged_native() {
         let rest = format!("{}   — native artifact with no recorded platform (warning[W-REG-001])", Platform::host());

@@ -12,14 +12,14 @@ use crate::artifacts::source::SourceDir;
 use crate::artifacts::store::Stores;
 use crate::artifacts::{ArtifactName, Version, build};
 use crate::config::Config;
-use crate::containment::{InForce, Prober};
+use crate::containment::{Class, InForce, Prober};
 use crate::diagnostics::{Diagnostic, Result, codes};
 use crate::door::{CapsuleFacts, exposure_warning};
 use crate::manifest::{self, Acceptance, Capsule, Role, gateway_warnings, read_capsule};
 use crate::paths::{MurmurHome, resolve_through_existing};
 use crate::plugins::Registry;
 use crate::session::environment::check_allow;
-use crate::session::staging::{declared_for_commands, refusals};
+use crate::session::staging::{declared_for_commands, judge_programs, refusals};
 use crate::session::{explain, grants};
 
 /// Checks everything and reports all of it.
@@ -56,6 +56,7 @@ pub(super) fn check(
     let registry = Registry::new(&home, &around.config.plugins);
     let mut prober = Prober::new(&registry);
     let in_force = class(&capsule, &around, &mut prober, report);
+    programs(&capsule, in_force.as_ref(), report);
     host::blocks(&mut prober, report);
     drop(prober);
     host::murmur_home(&home, report);
@@ -63,7 +64,7 @@ pub(super) fn check(
     if with_roster {
         roster::block(dir, Some(&around), report);
     }
-    stored(&capsule, dir, &home, &around.config, report);
+    stored(&capsule, in_force.as_ref(), dir, &home, &around.config, report);
     folders(&capsule, in_force.as_ref(), dir, &home, report);
     leftovers::block(&home, report);
     Ok(())
@@ -171,6 +172,18 @@ fn class(capsule: &Capsule, around: &Surroundings, prober: &mut Prober<'_>, repo
     in_force
 }
 
+/// The programs of `shell.allow` on this host.
+fn programs(capsule: &Capsule, in_force: Option<&InForce>, report: &mut Report) {
+    let class = in_force.map_or(Class::Unconfined, |in_force| in_force.class);
+    let (refusal, warnings) = judge_programs(capsule, class);
+    if let Some(refusal) = refusal {
+        report.prediction(&refusal);
+    }
+    for warning in &warnings {
+        report.warning(warning);
+    }
+}
+
 /// Which folder each component sees.
 fn preopens(capsule: &Capsule, report: &mut Report) {
     let whole = capsule.capabilities.filesystem.scope.as_deref().unwrap_or("the work folder");
@@ -216,7 +229,16 @@ fn preopens(capsule: &Capsule, report: &mut Report) {
 }
 
 /// What the stores hold of what is declared.
-fn stored(capsule: &Capsule, dir: &Path, home: &MurmurHome, config: &Config, report: &mut Report) {
+fn stored(
+    capsule: &Capsule,
+    in_force: Option<&InForce>,
+    dir: &Path,
+    home: &MurmurHome,
+    config: &Config,
+    report: &mut Report,
+) {
+    // Where the host backs no class, what one would keep from a tool is not known.
+    let class = in_force.map_or(Class::Unconfined, |in_force| in_force.class);
     let mut registry = Registry::new(home, &config.plugins);
     let stores = match Stores::open(home, Some(dir), config, &mut registry) {
         Ok(stores) => stores,
@@ -225,7 +247,7 @@ fn stored(capsule: &Capsule, dir: &Path, home: &MurmurHome, config: &Config, rep
     installed_alike(capsule, dir, &stores, report);
     artifacts::wit_level(&stores, capsule, report);
     artifacts::old_layout(home, dir, report);
-    let driver = artifacts::checklist(capsule, dir, &stores, &Lock::read(dir), report);
+    let driver = artifacts::checklist(capsule, class, dir, &stores, &Lock::read(dir), report);
     models::block(capsule, driver.as_ref(), report);
 }
 

@@ -11,7 +11,7 @@ use crate::containment;
 use crate::credentials::channel::ProcessName;
 use crate::diagnostics::{Diagnostic, Result, codes, output};
 use crate::ids::FormationId;
-use crate::paths::MurmurHome;
+use crate::paths::{MurmurHome, work_folder};
 use crate::process::{limits, wiping};
 use crate::records::formations::{self, Marker};
 use crate::roster::admission::Admitted;
@@ -58,6 +58,8 @@ pub fn run(request: Request) -> Outcome {
     let project = Project::open(&request.path)?;
     let home = MurmurHome::from_env()?;
     home.prepare()?;
+    // The entry member works there.
+    work_folder::check(&home, &project.dir, &format!("'{}'", request.path.display()))?;
     let admitted = admit_in_child(&project.dir, &project.text)?;
     let members = admitted.members.len();
     limits::require_open_files(limits::for_members(members), &format!("a formation of {members} members"))?;

@@ -28,9 +28,10 @@ use super::order::NEVER_FROM_HOST;
 use crate::containment::{CommandProfile, StartError};
 use crate::diagnostics::{Diagnostic, codes, output};
 use crate::manifest::Resources;
+use crate::session::folder_size::FolderSize;
 use crate::trace::Trace;
 use background::Board;
-use capture::Capture;
+use capture::{Capture, Logs};
 pub use lost::reconcile;
 use run::{Order, Run};
 use scope::Scope;
@@ -53,7 +54,9 @@ pub struct Commands {
     /// Where they start.
     pub work: PathBuf,
     /// Where their whole output is kept.
-    pub logs: PathBuf,
+    pub logs: Arc<Logs>,
+    /// How much the folders hold that they write in.
+    pub folder_size: FolderSize,
     /// `capabilities.resources`.
     pub resources: Resources,
     /// How long a shell command runs before it goes to the background.
@@ -149,6 +152,8 @@ impl Commands {
         if self.closed.load(Ordering::Relaxed) {
             return Err(NotStarted::Refused("the session is ending, so nothing is started any more".to_owned()));
         }
+        let held = self.folder_size.before_start().await;
+        held.map_err(|breach| NotStarted::Refused(format!("[{}] {}", breach.code(), breach.message())))?;
         let is_shell = call.argv.first().is_some_and(|name| line::is_shell(name));
         let order = Order {
             program: call.program.to_owned(),
@@ -156,10 +161,10 @@ impl Commands {
             argv: call.argv.into_iter().map(OsString::from).collect(),
             cwd: self.work.clone(),
             stdin: call.stdin,
-            capture: Capture::new(call.shown, call.logged.then(|| self.logs.clone())),
+            capture: Capture::new(call.shown, call.logged.then(|| Arc::clone(&self.logs))),
             is_shell,
         };
-        let started = run::start(profile, order, &self.scope).await;
+        let started = run::start(profile, order, &self.scope, &self.folder_size).await;
         started.map_err(|error| not_started(&error, call.kind, call.program))
     }
 

@@ -18,7 +18,6 @@ use serde_json::json;
 
 use super::announce::{Announcement, Manner};
 use super::context::{Directories, Inventory, SessionContext, Tool, ToolKind};
-use super::folder_size::{self, FolderSize};
 use super::hooks::{Hooks, StagingCalls};
 use super::ledger::Ledger;
 use super::lifecycle::{self, Mode};
@@ -467,11 +466,8 @@ fn context(
         membership: plan.membership.clone(),
         peers,
         workers,
+        folder_size: commands.folder_size.clone(),
         commands: Arc::new(commands),
-        folder_size: FolderSize::new(
-            folder_size::folders(&made.dirs.work, &made.dirs.records),
-            plan.capsule.capabilities.resources.workdir_max_bytes,
-        ),
         // Both are settled by whoever launches it.
         hooks: Hooks::default(),
         pulls: None,

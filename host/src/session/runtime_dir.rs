@@ -108,7 +108,7 @@ pub fn left(home: &MurmurHome) -> Vec<PathBuf> {
 pub fn remove_left(home: &MurmurHome, session: &SessionId) -> Option<PathBuf> {
     let dir = home.sessions().join(session.as_str());
     let plain = fs::symlink_metadata(&dir).is_ok_and(|meta| meta.is_dir());
-    (plain && is_free(&dir.join(".lock")) && fs::remove_dir_all(&dir).is_ok()).then_some(dir)
+    (plain && is_free(&dir.join(".lock")) && tree::remove(&dir).is_ok()).then_some(dir)
 }
 
 /// Whether nobody holds the lock; a missing one is free.

@@ -2,6 +2,7 @@
 //! what is installed and what the host can back. A refusal here leaves nothing behind.
 
 mod artifacts;
+mod bounds;
 mod commands;
 mod driver;
 mod enclosure;
@@ -21,10 +22,12 @@ use std::sync::Arc;
 
 pub use artifacts::Part;
 pub(crate) use artifacts::required_of;
+pub(crate) use bounds::named as bound_named;
 pub(crate) use commands::{declared as declared_for_commands, read_only_advisory_for};
 pub(crate) use driver::{check_compaction, settle};
 pub(crate) use hooks::of as hooks_of;
 use mur_plugin_api::IoStatus;
+pub(crate) use native::judge as judge_native;
 pub use network::Networks;
 pub use resume::Resumed;
 pub use source::{Loaded, load};
@@ -181,6 +184,8 @@ pub fn plan(request: RunRequest, joined: Joined, loaded: Loaded) -> Result<Plan>
         check_cgroup(&in_force)?;
     }
     warnings.extend(parts.warnings);
+    let natives = parts.parts.iter().filter_map(|part| Some((part.entry.reference(), part.native.as_ref()?)));
+    warnings.extend(natives.filter_map(|(reference, bytes)| native::hopeless(&reference, bytes, in_force.class)));
     let mut driver = driver::choose(&capsule, &parts.parts, &mut warnings)?;
     driver.compaction.system_prompt = source.compaction_prompt(&capsule)?;
     let networks = network::plan(&capsule, &parts.parts, &config, &joined.home, &host, &mut warnings)?;
@@ -252,12 +257,20 @@ pub(crate) fn refusals(capsule: &Capsule) -> Vec<Diagnostic> {
     refusals.extend(check_allow(&capsule.capabilities.env.allow, source::strip(capsule)).err());
     refusals.extend(unserved::check(capsule).err());
     refusals.extend(folders::faults(capsule));
+    refusals.extend(bounds::faults(capsule));
     let own =
         capsule.artifacts.iter().filter_map(|entry| entry.capabilities.as_ref()?.network_allow.as_ref()).flatten();
     let destinations = capsule.capabilities.network.allow.iter().chain(own);
     refusals.extend(destinations.filter_map(|entry| NetworkRule::parse(entry).err()));
     refusals.extend(capsule.artifacts.iter().filter_map(|entry| entry.config_json().err()));
     refusals
+}
+
+/// What a launch under that class says of the programs that commands are: refuses them, or warns of them.
+pub(crate) fn judge_programs(capsule: &Capsule, class: Class) -> (Option<Diagnostic>, Vec<Diagnostic>) {
+    let Some(shell) = &capsule.capabilities.shell else { return (None, Vec::new()) };
+    let search = source::search_path();
+    (commands::in_root(shell, class, &search).err(), commands::found(shell, class, &search))
 }
 
 /// The class in force for a launch.

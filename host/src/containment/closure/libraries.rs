@@ -90,6 +90,47 @@ pub(super) fn with_interpreters(program: &Path, search: &OsStr) -> Vec<PathBuf> 
     found
 }
 
+/// What a program is run by and that is not there: the interpreter of a script, what its `env` looks for, or a loader.
+pub(super) fn missing(program: &Path, search: &OsStr) -> Option<PathBuf> {
+    with_interpreters(program, search).iter().find_map(|file| {
+        let (opened, _) = regular(file)?;
+        missing_of(&start_of(opened), search).or_else(|| {
+            Object::open(file)?.program.interpreter.filter(|loader| loader.is_absolute() && !loader.exists())
+        })
+    })
+}
+
+/// The same of a tool that is a program, by its bytes. Where its script's `env` would look, nothing is granted: `held` says
+/// whether that matters.
+pub fn native_missing(bytes: &[u8], held: bool) -> Option<PathBuf> {
+    if let Some((interpreter, arguments)) = shebang(bytes) {
+        if !interpreter.exists() {
+            return Some(interpreter);
+        }
+        let name = named_by_env(&interpreter, &arguments)?;
+        return held.then(|| PathBuf::from(name));
+    }
+    let program = program::read_program(bytes, bytes.len() as u64).ok()?;
+    program.interpreter.filter(|loader| loader.is_absolute() && !loader.exists())
+}
+
+/// The same of a file that begins so.
+fn missing_of(start: &[u8], search: &OsStr) -> Option<PathBuf> {
+    let (interpreter, arguments) = shebang(start)?;
+    if !interpreter.exists() {
+        return Some(interpreter);
+    }
+    let name = named_by_env(&interpreter, &arguments)?;
+    matches(name, search).is_empty().then(|| PathBuf::from(name))
+}
+
+/// What a script's `env` looks for on the search path.
+fn named_by_env<'a>(interpreter: &Path, arguments: &'a [String]) -> Option<&'a str> {
+    let mut words = arguments.iter().filter(|word| !word.starts_with('-') && !word.contains('='));
+    let name = words.next().filter(|_| interpreter.file_name() == Some(OsStr::new("env")))?;
+    (!name.contains('/')).then_some(name)
+}
+
 fn start_of(file: File) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(MAX_SHEBANG);
     // What cannot be read is no script.
@@ -100,10 +141,7 @@ fn start_of(file: File) -> Vec<u8> {
 fn interpreters_of(start: &[u8], search: &OsStr) -> Vec<PathBuf> {
     let Some((interpreter, arguments)) = shebang(start) else { return Vec::new() };
     let mut found: Vec<PathBuf> = interpreter.canonicalize().into_iter().collect();
-    if interpreter.file_name() == Some(OsStr::new("env")) {
-        let named = arguments.iter().find(|word| !word.starts_with('-') && !word.contains('='));
-        found.extend(named.map(|name| matches(name, search)).unwrap_or_default());
-    }
+    found.extend(named_by_env(&interpreter, &arguments).map(|name| matches(name, search)).unwrap_or_default());
     found
 }
 

@@ -169,8 +169,13 @@ impl TaskRun<'_> {
             let name = tool.name.clone();
             self.unless_ended("turn", async move { pulls.ready(&ctx, &name).await }).await??;
         }
+        if let Err(breach) = self.agent.ctx.folder_size.before_start().await {
+            return Ok(Done::failed(format!("[{}] {}", breach.code(), breach.message())));
+        }
         let calling = self.agent.ctx.workers.call_tool(Kind::Tools, &tool.name, input, Vec::new(), host.clone());
-        let result = self.unless_ended("turn", calling).await?;
+        let result = self.unless_ended("turn", calling).await;
+        self.agent.ctx.folder_size.look();
+        let result = result?;
         host.finish_stream(None);
         match result {
             Ok(result) => Ok(self.read_result(tool, result)),

@@ -23,9 +23,6 @@ impl TaskRun<'_> {
     /// Calls a native tool. It has the deadline of any tool's call.
     pub(super) async fn call_native(&mut self, tool: &Tool, call: &ToolCall) -> Result<Done, Ended> {
         let ctx = Arc::clone(&self.agent.ctx);
-        if let Err(breach) = ctx.folder_size.check() {
-            return Ok(Done::failed(format!("[{}] {}", codes::E_RUN_013, breach.message())));
-        }
         let Some(native) = ctx.commands.natives.get(&tool.name) else {
             return Ok(Done::failed(format!("tool '{}' was not staged", tool.name)));
         };
@@ -71,7 +68,7 @@ impl TaskRun<'_> {
         if output.truncated()
             && let Some(log) = &output.log
         {
-            text.push_str(&format!("\n\nOutput truncated. Full output written to {}", log.display()));
+            text.push_str(&format!("\n\nOutput truncated. {}", super::shell::written(log, output.log_cut)));
         }
         Done {
             is_error: !passed,

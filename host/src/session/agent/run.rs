@@ -314,6 +314,8 @@ impl<'a> TaskRun<'a> {
         self.without_answer = None;
         self.input.timed_out.store(false, Ordering::Relaxed);
         loop {
+            // What the last call left is looked at by then.
+            self.agent.ctx.folder_size.settled().await;
             self.boundary()?;
             if let Some(answer) = self.turn().await? {
                 return Ok(answer);

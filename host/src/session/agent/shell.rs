@@ -1,6 +1,6 @@
 //! A shell command of the model's: run in the foreground, moved to the background, asked about.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
@@ -9,7 +9,6 @@ use super::command_event;
 use super::dispatch::{Done, text};
 use super::run::{Ended, TaskRun};
 use super::wire::ToolCall;
-use crate::diagnostics::codes;
 use crate::session::commands::background::{self, Started, WAIT_MAX, Work, since};
 use crate::session::commands::capture::{self, SHOWN, Shown};
 use crate::session::commands::run::{Finish, Run};
@@ -44,9 +43,6 @@ impl TaskRun<'_> {
             Ok(parsed) => parsed,
             Err(why) => return Ok(Done::failed(format!("shell command parsing failed: {why}"))),
         };
-        if let Err(breach) = ctx.folder_size.check() {
-            return Ok(Done::failed(format!("[{}] {}", codes::E_RUN_013, breach.message())));
-        }
         let found = commands.program(binary).map(|program| program.to_owned());
         let (program, profile) = match (found, &commands.shell) {
             (Ok(program), Some(profile)) => (program, profile),
@@ -216,11 +212,19 @@ fn result(shown: &str, exit_code: i32, output: &Shown) -> String {
     if output.truncated() {
         text.push_str("\n\n");
         text.push_str(&match &output.log {
-            Some(log) => format!("Output truncated. Full output written to {}", log.display()),
+            Some(log) => format!("Output truncated. {}", written(log, output.log_cut)),
             None => "Output truncated. The file for all of it could not be made".to_owned(),
         });
     }
     text
+}
+
+/// Where all of a command's output is, or as much of it as is kept.
+pub(super) fn written(log: &Path, cut: bool) -> String {
+    match cut {
+        false => format!("Full output written to {}", log.display()),
+        true => format!("Its beginning was written to {}, whose last line says why not more", log.display()),
+    }
 }
 
 /// What it reads of one that goes on in the background.
@@ -251,5 +255,7 @@ mod tests {
         assert!(
             result("ls", 1, &output).ends_with("Stderr:\n\n\nOutput truncated. Full output written to /r/logs/x.log")
         );
+        output.log_cut = true;
+        assert!(result("ls", 1, &output).contains("Its beginning was written to /r/logs/x.log, whose last line"));
     }
 }

@@ -5,15 +5,43 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::trace::unix_ms;
 
 /// Bytes of each stream that a result shows, and the last bytes of a background command's output.
 pub const SHOWN: usize = 16384;
 
-/// Most bytes kept of one command's output in a file; what comes after is dropped, and the file says so.
-const LOG_MAX: u64 = 1 << 30;
+/// Most bytes kept of one command's output in a file, a quarter of what a session's files may hold together: no command
+/// leaves the others nothing. What comes after is dropped, and the file and the result say so.
+const LOG_MAX: u64 = 256 << 20;
+
+/// Most bytes in the files of a session's commands together.
+const LOGS_MAX: u64 = 1 << 30;
+
+/// Where the files of a session's commands lie, and what is left of the bytes they may hold.
+#[derive(Debug)]
+pub struct Logs {
+    dir: PathBuf,
+    left: AtomicU64,
+    /// Of one command.
+    most: u64,
+}
+
+impl Logs {
+    /// In that folder.
+    pub fn new(dir: PathBuf) -> Self {
+        Self { dir, left: LOGS_MAX.into(), most: LOG_MAX }
+    }
+
+    /// Takes at most so many bytes of what is left.
+    fn take(&self, wanted: u64) -> u64 {
+        let taking = |left: u64| Some(left.saturating_sub(wanted));
+        let left = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, taking).unwrap_or_default();
+        left.min(wanted)
+    }
+}
 
 /// Which stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +57,7 @@ pub struct Capture {
     /// Bytes of each stream that are kept in memory.
     most: usize,
     /// Where files are made; `None` keeps nothing beyond `most`.
-    logs: Option<PathBuf>,
+    logs: Option<Arc<Logs>>,
     state: Mutex<State>,
 }
 
@@ -54,6 +82,8 @@ struct Log {
     path: PathBuf,
     file: File,
     bytes: u64,
+    /// There was more than it may hold.
+    cut: bool,
 }
 
 /// The output as a result shows it.
@@ -69,6 +99,8 @@ pub struct Shown {
     pub stderr_bytes: u64,
     /// The file with all of it, where there is one.
     pub log: Option<PathBuf>,
+    /// Whether that file lacks the end.
+    pub log_cut: bool,
 }
 
 impl Shown {
@@ -80,7 +112,7 @@ impl Shown {
 
 impl Capture {
     /// Keeps `most` bytes of each stream in memory, and everything in a file of `logs` when a stream is longer.
-    pub fn new(most: usize, logs: Option<PathBuf>) -> Self {
+    pub fn new(most: usize, logs: Option<Arc<Logs>>) -> Self {
         Self { most, logs, state: Mutex::default() }
     }
 
@@ -93,8 +125,8 @@ impl Capture {
         part.head.extend_from_slice(&bytes[..bytes.len().min(room)]);
         part.total = part.total.saturating_add(bytes.len() as u64);
         let spills = part.total > most as u64;
-        if let Some(log) = &mut state.log {
-            log.write(bytes);
+        if let (Some(log), Some(logs)) = (&mut state.log, &self.logs) {
+            log.write(bytes, logs);
         } else if !state.refused && self.logs.is_some() {
             state.arrived.extend_from_slice(bytes);
             if spills {
@@ -106,7 +138,7 @@ impl Capture {
     /// From here on everything goes to the file of that name, what came so far included. `None` where it cannot be made.
     pub fn keep_as(&self, name: &str) -> Option<PathBuf> {
         let mut state = self.lock();
-        let path = self.logs.as_ref()?.join(name);
+        let path = self.logs.as_ref()?.dir.join(name);
         match &mut state.log {
             Some(log) => {
                 if fs::rename(&log.path, &path).is_ok() {
@@ -127,6 +159,7 @@ impl Capture {
             stdout_bytes: state.out.total,
             stderr_bytes: state.err.total,
             log: state.log.as_ref().map(|log| log.path.clone()),
+            log_cut: state.log.as_ref().is_some_and(|log| log.cut),
         }
     }
 
@@ -140,13 +173,13 @@ impl Capture {
         let Some(logs) = &self.logs else { return };
         let opened = match path {
             Some(path) => create(path).map(|file| (path.to_owned(), file)),
-            None => create_unnamed(logs),
+            None => create_unnamed(&logs.dir),
         };
         let arrived = std::mem::take(&mut state.arrived);
         match opened {
             Ok((path, file)) => {
-                let mut log = Log { path, file, bytes: 0 };
-                log.write(&arrived);
+                let mut log = Log { path, file, bytes: 0, cut: false };
+                log.write(&arrived, logs);
                 state.log = Some(log);
             }
             // The result says that it is cut, and names no file.
@@ -161,14 +194,23 @@ impl Capture {
 
 impl Log {
     /// A write that fails (a full disk, say) loses output, never the command.
-    fn write(&mut self, bytes: &[u8]) {
-        if self.bytes >= LOG_MAX {
+    fn write(&mut self, bytes: &[u8], logs: &Logs) {
+        if self.cut {
             return;
         }
-        let _ = self.file.write_all(bytes);
-        self.bytes = self.bytes.saturating_add(bytes.len() as u64);
-        if self.bytes >= LOG_MAX {
-            let _ = self.file.write_all(b"\n[capsule-runtime] what the command wrote after this was not kept\n");
+        let room = logs.most.saturating_sub(self.bytes).min(bytes.len() as u64);
+        let kept = logs.take(room);
+        self.bytes += kept;
+        let _ = self.file.write_all(&bytes[..usize::try_from(kept).unwrap_or(bytes.len())]);
+        if kept < bytes.len() as u64 {
+            self.cut = true;
+            let why = if room < bytes.len() as u64 {
+                "a command's file is"
+            } else {
+                "the files of the session's commands are"
+            };
+            let _ =
+                write!(self.file, "\n[capsule-runtime] {why} full; what this command wrote after this was not kept\n");
         }
     }
 }
@@ -222,10 +264,34 @@ mod tests {
         (dir, path)
     }
 
+    fn kept_in(dir: &Path) -> Option<Arc<Logs>> {
+        Some(Arc::new(Logs::new(dir.to_owned())))
+    }
+
+    #[test]
+    fn files_are_cut_at_what_one_may_hold_and_at_what_all_may_hold_and_say_so() {
+        let (_dir, logs) = logs();
+        let bound = Arc::new(Logs { dir: logs, left: 250.into(), most: 100 });
+        let mut sizes = Vec::new();
+        for _ in 0..4 {
+            let capture = Capture::new(10, Some(Arc::clone(&bound)));
+            for _ in 0..3 {
+                capture.push(Stream::Out, &[b'x'; 60]);
+            }
+            let shown = capture.shown();
+            assert!(shown.log_cut && shown.stdout_bytes == 180, "{shown:?}");
+            let text = fs::read_to_string(shown.log.unwrap()).unwrap();
+            let (kept, said) = text.split_once("\n[capsule-runtime] ").unwrap();
+            sizes.push((kept.len(), said.split_once(" full;").unwrap().0.to_owned()));
+        }
+        let (one, all) = ("a command's file is", "the files of the session's commands are");
+        assert_eq!(sizes, [(100, one.into()), (100, one.into()), (50, all.into()), (0, all.to_owned())]);
+    }
+
     #[test]
     fn a_short_output_makes_no_file_and_one_byte_too_many_makes_one_with_everything() {
         let (_dir, logs) = logs();
-        let capture = Capture::new(SHOWN, Some(logs.clone()));
+        let capture = Capture::new(SHOWN, kept_in(&logs));
         capture.push(Stream::Err, b"warned ");
         capture.push(Stream::Out, &[b'x'; SHOWN]);
         let shown = capture.shown();
@@ -243,7 +309,7 @@ mod tests {
     fn a_command_that_goes_to_the_background_has_one_file_under_its_own_name() {
         let (_dir, logs) = logs();
         for before in [3, SHOWN + 1] {
-            let capture = Capture::new(SHOWN, Some(logs.clone()));
+            let capture = Capture::new(SHOWN, kept_in(&logs));
             capture.push(Stream::Out, &vec![b'a'; before]);
             let path = capture.keep_as(&format!("wrk_{before}.log")).unwrap();
             capture.push(Stream::Err, b"end");
@@ -256,7 +322,7 @@ mod tests {
 
     #[test]
     fn a_file_that_cannot_be_made_costs_the_rest_and_nothing_else() {
-        let capture = Capture::new(4, Some("/proc/none".into()));
+        let capture = Capture::new(4, kept_in(Path::new("/proc/none")));
         capture.push(Stream::Out, b"123456");
         capture.push(Stream::Out, b"7");
         let shown = capture.shown();

@@ -18,6 +18,7 @@ use super::scope::{Scope, Ticket};
 use crate::containment::commands::CommandRequest;
 use crate::containment::{Command, CommandProfile, Ended, StartError};
 use crate::process::fds;
+use crate::session::folder_size::FolderSize;
 
 /// Bytes read at once.
 const CHUNK: usize = 64 << 10;
@@ -121,7 +122,12 @@ impl Drop for Kept {
 ///
 /// # Errors
 /// Nothing runs then.
-pub async fn start(profile: &CommandProfile, order: Order, scope: &Arc<Scope>) -> Result<Run, StartError> {
+pub async fn start(
+    profile: &CommandProfile,
+    order: Order,
+    scope: &Arc<Scope>,
+    folders: &FolderSize,
+) -> Result<Run, StartError> {
     let Order { program, argv, env, cwd, stdin, capture, is_shell } = order;
     let request = CommandRequest {
         program,
@@ -155,7 +161,7 @@ pub async fn start(profile: &CommandProfile, order: Order, scope: &Arc<Scope>) -
         feed(pipe, bytes);
     }
     let (out, err) = (receiver(ends.stdout), receiver(ends.stderr));
-    let met = Met { scope: Arc::clone(scope), ticket, is_shell };
+    let met = Met { scope: Arc::clone(scope), ticket, is_shell, folders: folders.clone() };
     tokio::spawn(look_after(kept, run.clone(), [out, err], met, tell));
     Ok(run)
 }
@@ -194,11 +200,12 @@ fn receiver(pipe: OwnedFd) -> Option<Receiver> {
     Receiver::from_owned_fd(pipe).ok()
 }
 
-/// What finds out which limit a command met.
+/// What finds out which limit a command met, and looks at what it wrote.
 struct Met {
     scope: Arc<Scope>,
     ticket: Ticket,
     is_shell: bool,
+    folders: FolderSize,
 }
 
 async fn look_after(
@@ -223,6 +230,8 @@ async fn look_after(
     command.lock().unwrap_or_else(PoisonError::into_inner).take();
     drop(kept);
     let limit = met.scope.leave(met.ticket, &ended, met.is_shell).await;
+    // Before its end is told, so that whoever goes on can wait for what is found.
+    met.folders.look();
     tell.send_replace(Some(Finish { ended, duration, limit }));
     // What it left running may go on writing: it is not to fail for want of a reader.
     for pipe in [out, err].into_iter().flatten() {

@@ -13,9 +13,11 @@ use crate::containment::{Class, CommandProfile};
 use crate::diagnostics::{Diagnostic, Result, codes};
 use crate::manifest::Shell;
 use crate::session::commands::background::Board;
+use crate::session::commands::capture::Logs;
 use crate::session::commands::scope::Scope;
 use crate::session::commands::{Commands, Environment, Native};
 use crate::session::environment::{self, command::Folders};
+use crate::session::folder_size::{self, FolderSize};
 use crate::session::grants::Mapping;
 use crate::session::staging::Plan;
 use crate::worker::WorkerSet;
@@ -66,7 +68,11 @@ pub fn prepare(plan: &Plan, made: &Made, workers: &WorkerSet, url: &str) -> Resu
             },
         },
         work: if runs { super::commands::work_folder(plan, made)? } else { made.dirs.work.clone() },
-        logs: made.dirs.logs(),
+        logs: Arc::new(Logs::new(made.dirs.logs())),
+        folder_size: FolderSize::new(
+            folder_size::folders(&made.dirs.work, &made.dirs.records),
+            capabilities.resources.workdir_max_bytes,
+        ),
         resources: capabilities.resources,
         grace: Duration::from_secs(plan.capsule.lifecycle.shell_grace_secs),
         scope: Arc::new(Scope::new(workers.clone())),

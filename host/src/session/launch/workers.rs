@@ -10,7 +10,7 @@ use crate::containment::{Class, Prepared, WorkerLimits};
 use crate::diagnostics::{Diagnostic, Result, codes};
 use crate::manifest::{Capsule, HookBinding, Limits, Role};
 use crate::session::pulls::SeenFolder;
-use crate::session::staging::{Part, Plan};
+use crate::session::staging::{Part, Plan, bound_named};
 use crate::worker::{
     ArtifactSpec, CallError, CallLimits, Confinement, Kind, Preopen, PreopenSource, WorkerSet, WorkerSetup,
 };
@@ -38,7 +38,7 @@ pub async fn start(plan: &mut Plan, made: &Made, url: &str) -> Result<WorkerSet>
         }
     }
     for started in futures_util::future::join_all(starting).await {
-        started?;
+        started.map_err(|fault| bound_named(fault, &plan.capsule.capabilities.resources))?;
     }
     for (index, preopens) in seen.into_iter().enumerate() {
         let Some(compiled) = plan.parts[index].compiled.take() else { continue };

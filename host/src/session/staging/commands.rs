@@ -21,9 +21,8 @@ pub fn check(capsule: &Capsule, floor: Class, class: Class, search: &OsStr) -> R
     let mut warnings = Vec::new();
     if let Some(shell) = &capsule.capabilities.shell {
         staged(shell, floor)?;
-        if class == Class::Sealed {
-            scripts(shell, search)?;
-        }
+        in_root(shell, class, search)?;
+        warnings.extend(found(shell, class, search));
         of_class(capsule, shell, class, &mut warnings);
     }
     warnings.extend(declared(capsule));
@@ -90,7 +89,13 @@ fn staged(shell: &Shell, floor: Class) -> Result<()> {
 }
 
 /// In the composed root a script's interpreter has to be there, with its packages.
-fn scripts(shell: &Shell, search: &OsStr) -> Result<()> {
+///
+/// # Errors
+/// `E-CAP-006`.
+pub(crate) fn in_root(shell: &Shell, class: Class, search: &OsStr) -> Result<()> {
+    if class != Class::Sealed {
+        return Ok(());
+    }
     let declared = |interpreter: &Path| {
         let dirs = shell.interpreter_runtime.iter().flat_map(|grant| &grant.dirs).map(|dir| dir.path.as_str());
         let staged = shell.staged_runtime.iter().map(|staged| staged.source_path.as_str());
@@ -118,6 +123,44 @@ fn scripts(shell: &Shell, search: &OsStr) -> Result<()> {
     Ok(())
 }
 
+/// Folders of version managers: what lies in them only looks for the program that is meant, and starts it.
+const SHIMS: &str = "shims";
+
+/// Programs of which every call would fail: one warning each.
+pub(crate) fn found(shell: &Shell, class: Class, search: &OsStr) -> Vec<Diagnostic> {
+    let warned = shell.allow.iter().filter_map(|binary| {
+        let (why, hint) = hopeless(binary, class, search)?;
+        let message = format!("'{binary}' of capabilities.shell.allow {why}: every call of it will fail");
+        Some(Diagnostic::new(codes::W_SEC_038, message).hint(hint))
+    });
+    warned.collect()
+}
+
+/// Why no call of a program can go well, and what to do about it.
+fn hopeless(binary: &str, class: Class, search: &OsStr) -> Option<(String, String)> {
+    let all = closure::matches(binary, search);
+    let Some(program) = all.first() else {
+        let hint = match binary.contains(['*', '?', '[']) {
+            true => "name each program; patterns are not expanded".to_owned(),
+            false => format!("install '{binary}', correct the PATH of mur run, or remove the entry"),
+        };
+        return Some(("is not on the PATH of mur run".to_owned(), hint));
+    };
+    if let Some(missing) = closure::missing(program, search) {
+        let why = format!("is {}, which is run by {}, and that is not there", program.display(), missing.display());
+        return Some((why, format!("install {}, or remove '{binary}'", missing.display())));
+    }
+    let mut shims = std::env::split_paths(search).filter(|folder| folder.ends_with(SHIMS));
+    let is_shim = shims.any(|folder| folder.join(binary).canonicalize().is_ok_and(|file| file == *program));
+    // Below `scoped` nothing keeps it from starting what it looks for.
+    (is_shim && class >= Class::Scoped).then(|| {
+        (
+            format!("is {}, which only starts another program, one that is not allowed", program.display()),
+            format!("put the folder of the real '{binary}' before {SHIMS} on the PATH of mur run"),
+        )
+    })
+}
+
 fn of_class(capsule: &Capsule, shell: &Shell, class: Class, warnings: &mut Vec<Diagnostic>) {
     let network = !capsule.capabilities.network.allow.is_empty();
     if class == Class::Unconfined && network && shell.allow.iter().any(|binary| binary == "bash") {
@@ -143,7 +186,9 @@ fn of_class(capsule: &Capsule, shell: &Shell, class: Class, warnings: &mut Vec<D
             );
             return;
         }
-        Class::Scoped => "they open granted folders only, and metadata of other paths stays visible",
+        Class::Scoped => {
+            "they open granted folders only, and of other paths metadata stays visible and changes can be watched"
+        }
         Class::Sealed => "they see a composed root with granted folders only",
     };
     warnings.push(Diagnostic::new(
@@ -221,6 +266,34 @@ mod tests {
             assert!(refusal.message().contains("'a', 'b'"), "{refusal}");
         }
         assert!(check(&capsule, Class::Sealed, Class::Sealed, OsStr::new("")).is_ok());
+    }
+
+    #[test]
+    fn programs_that_can_only_fail_are_warned_of_at_launch() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        fs::create_dir(root.join(SHIMS)).unwrap();
+        let program = |name: &str, text: &[u8]| {
+            fs::write(root.join(name), text).unwrap();
+            fs::set_permissions(root.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+        };
+        program("orphan", b"#!/none/interpreter -x\n");
+        program("by-env", b"#!/usr/bin/env no-such-interpreter\n");
+        program("good", b"#! /bin/sh\n");
+        program("shims/python9", b"#!/bin/sh\nexec pyenv exec python9\n");
+        let search = std::env::join_paths([root.clone(), root.join(SHIMS), "/usr/bin".into()]).unwrap();
+        let capsule = capsule("  shell: {allow: [orphan, by-env, good, python9, ls, no-such, '*']}\n");
+        let shell = capsule.capabilities.shell.as_ref().unwrap();
+        let warned = |class| -> Vec<String> {
+            let warnings = found(shell, class, &search);
+            assert!(warnings.iter().all(|warning| warning.code() == codes::W_SEC_038 && warning.hint_text().is_some()));
+            let named = warnings.iter().filter_map(|warning| warning.message().split('\'').nth(1));
+            named.map(str::to_owned).collect()
+        };
+        assert_eq!(warned(Class::Scoped), ["orphan", "by-env", "python9", "no-such", "*"]);
+        assert_eq!(warned(Class::Advisory), ["orphan", "by-env", "no-such", "*"]);
+        let star = found(shell, Class::Scoped, &search).pop().unwrap();
+        assert_eq!(star.hint_text(), Some("name each program; patterns are not expanded"));
     }
 
     #[test]

