@@ -278,7 +278,7 @@ mod tests {
         nix::unistd::mkfifo(&top.join("pipe"), Mode::S_IRWXU).unwrap();
         fs::create_dir(top.join("closed")).unwrap();
         fs::write(top.join("closed/file"), "x").unwrap();
-        fs::set_permissions(top.join("closed"), fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(top.join("closed"), fs::Permissions::from_mode(0o000)).unwrap();
         remove(&top).unwrap();
         assert!(!top.exists() && kept.join("file").exists());
 
