@@ -430,13 +430,14 @@ fn a_command_reaches_what_it_was_granted_in_the_way_it_was() {
 #[test]
 fn a_private_tmp_keeps_what_was_granted_below_the_hosts() {
     let seen = tempfile::NamedTempFile::new_in("/tmp").unwrap();
+    let name = format!("{}.made", seen.path().file_name().unwrap().display());
     for class in CLASSES {
         let place = Place::below("/tmp");
         let helper = open(class, &format!("tmp-{class}"));
         let profile = helper.commands(place.request()).unwrap();
         let script = format!(
             "test ! -e {seen} && cat file && echo x > new && cat {runtime}/file && echo x > {records}/home/h \
-             && echo y > /tmp/t && ! echo z > {runtime}/new",
+             && echo y > /tmp/{name} && ! echo z > {runtime}/new",
             seen = seen.path().display(),
             runtime = place.runtime.display(),
             records = place.records.display(),
@@ -444,8 +445,8 @@ fn a_private_tmp_keeps_what_was_granted_below_the_hosts() {
         let (text, how) = said(&profile, &place, &script);
         assert_eq!(how, Ended::Exited(0), "{class}: {text}");
         assert_eq!(fs::read_to_string(place.work.join("new")).unwrap(), "x\n", "{class}");
-        assert_eq!(fs::read_to_string(place.records.join("tmp/t")).unwrap(), "y\n", "{class}");
-        assert!(!Path::new("/tmp/t").exists());
+        assert_eq!(fs::read_to_string(place.records.join("tmp").join(&name)).unwrap(), "y\n", "{class}");
+        assert!(!Path::new("/tmp").join(&name).exists());
         if class != Class::Sealed {
             // A work folder that is /tmp itself stays the host's.
             let mut whole = place.request();

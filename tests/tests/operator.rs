@@ -15,8 +15,11 @@ fn commands_run_as_the_operator_under_every_class_and_leave_no_group_behind() {
         let world = World::new();
         world.write("closed", "root's own");
         let closed = world.project().join("closed");
+        // Where nothing is held, the temporary folder is the host's.
+        let shared = tempfile::NamedTempFile::new_in("/tmp").unwrap();
+        let temporary = format!("{}.made", shared.path().display());
         let look = format!(
-            "id -u; echo made > made; echo t > /tmp/t && cat /tmp/t; cat {} 2> /dev/null || echo closed; \
+            "id -u; echo made > made; echo t > {temporary} && cat {temporary}; cat {} 2> /dev/null || echo closed; \
              : > /etc/made-by-a-test || echo kept",
             closed.display()
         );
@@ -28,6 +31,7 @@ fn commands_run_as_the_operator_under_every_class_and_leave_no_group_behind() {
         let ran = ran(&world, place.run(invocation));
         let said = ran.text(0);
         assert!(said.contains(&format!("Stdout:\n{NOBODY}\nt\nclosed\nkept\n")), "{class}: {said}");
+        assert_eq!(fs::remove_file(&temporary).is_ok(), class == "unconfined", "{class}");
         let made = fs::metadata(ran.work.join("made")).unwrap();
         assert_eq!(std::os::unix::fs::MetadataExt::uid(&made), NOBODY, "{class}");
         assert_eq!(ran.trace.one("session_start")["containment_achieved"], class);
